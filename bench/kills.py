@@ -6,12 +6,14 @@
 Each kind is a small training as the book shows it: a `loop` of its own with `Store.save`, the `trainer` of Hugging
 Face with `lmc.hf.Callback`, `lightning` and `accelerate` with the modules of these names, and `dcp` and `async`, a
 training that saves with `torch.distributed.checkpoint`. A kill is SIGKILL, to a process that was forked from one that
-has imported everything, so that most of its time it trains and saves. After each kill the store is verified as a
-whole, and the next process resumes. A training is over when it has made its steps, and the next one begins in another
-directory, until N processes were killed.
+has imported everything, so that most of its time it trains and saves. The first process of a training is killed once
+a checkpoint is there, the others at any time. After each kill the store is verified as a whole, and the next process
+resumes: the first loss that it writes is of a later step than the first. A training is over when it has made its
+steps, and the next one begins in another directory, until N processes were killed.
 
-Prints for each kind how many processes were killed, how many trainings came to their end, and how many of them had
-other losses; exits with 1 if any had, or if a store was damaged.
+Prints for each kind how many processes were killed, how many went on from a checkpoint that a killed one left, how many
+trainings came to their end, and how many of them had other losses; exits with 1 if any had, if a store was damaged, or
+if a process began anew beside a checkpoint.
 """
 
 import argparse
@@ -41,6 +43,11 @@ class Losses:
     def add(self, step, loss):
         with open(self.path, "a") as file:
             file.write(json.dumps([step, float(loss).hex()]) + "\n")
+
+    def written(self):
+        """The steps of all losses, in the order of their writing."""
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        return [json.loads(line)[0] for line in lines if line.endswith("]")]
 
     def all(self):
         # A kill may leave half a line.
@@ -284,6 +291,14 @@ def store_of(folder):
     return next((place for place in places if (place / "lmc-store.json").exists()), None)
 
 
+def wait_for_a_checkpoint(process, folder):
+    """Waits until there is a snapshot, or the process ended, which it does not collect."""
+    while os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if (place := store_of(folder)) is not None and lmc.Store(place).snapshots():
+            return
+        time.sleep(0.002)
+
+
 def finished(process, within):
     """How a process ended, if it did in so many seconds."""
     end = time.monotonic() + within
@@ -306,19 +321,28 @@ def check(kind, kills, draw, root):
     lasts, expected = time.monotonic() - started, Losses(whole).all()
     if set(expected) != set(range(1, STEPS + 1)):
         return {}, [f"there are losses of steps {sorted(expected)}"]
-    counts, wrong, number = {"killed": 0, "trainings": 0, "other losses": 0}, [], 0
+    counts, wrong, number = {"killed": 0, "resumed": 0, "trainings": 0, "other losses": 0}, [], 0
     while counts["killed"] < kills and len(wrong) < 5:
         number += 1
         folder = root / f"{number}"
         folder.mkdir()
         saved = []
         while True:
+            before = len(Losses(folder).written())
             process = start(kind, folder, log)
+            if not saved and counts["killed"] < kills:
+                wait_for_a_checkpoint(process, folder)
             status = finished(process, draw.uniform(0, 0.7 * lasts) if counts["killed"] < kills else 600)
             if status is None:
                 os.kill(process, signal.SIGKILL)
                 os.waitpid(process, 0)
                 counts["killed"] += 1
+            # A process that was killed early may have written none.
+            if saved and (steps := Losses(folder).written()[before:]):
+                counts["resumed"] += steps[0] > 1
+                if steps[0] == 1:
+                    wrong.append(f"training {number} began anew, though step {saved[-1]} is saved")
+            if status is None:
                 if (place := store_of(folder)) is not None:
                     # Until the first snapshot is saved there may be data without a record, which verify takes for loss.
                     store, had = lmc.Store(place), saved

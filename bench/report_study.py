@@ -11,11 +11,10 @@ import matplotlib
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
-from markdown import number, percent, table  # noqa: E402
+from markdown import percent, table  # noqa: E402
 from origin import sentence  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
-KINDS = {"model": "bf16 weights", "master": "fp32 weights", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
 #: Between these the page is written by hand.
 BEGIN, END = "<!-- notes:begin -->", "<!-- notes:end -->"
 PHASES = {"pretrain": "#c1272d", "finetune": "#2e7d9a", "sparse": "#0a7c59"}
@@ -48,21 +47,6 @@ def draw(study: dict[str, Any], path: Path) -> None:
     rates.set(xlabel="learning rate", xscale="log", ylim=(0.4, 50))
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
-
-
-def states(study: dict[str, Any]) -> str:
-    rows = []
-    last = {s["phase"]: s["step"] for s in study["states"]}
-    for s in study["states"]:
-        # A few of many: the first of each factor of eight, and the last of each phase.
-        if s["step"] not in (2, 8, 64, 256) and last[s["phase"]] != s["step"]:
-            continue
-        given = s["given"] or {"kinds": {}}
-        kinds = [c for k in KINDS for c in (cell(s["alone"]["kinds"][k]), cell(given["kinds"].get(k)))]
-        whole = [cell(s["alone"]), cell(s["given"])]
-        rows.append([s["phase"], str(s["step"]), *whole, *kinds])
-    headings = ["", "step", "state", "Δ", *(h for k in KINDS.values() for h in (k, "Δ"))]
-    return table(headings, rows)
 
 
 def every_step(study: dict[str, Any]) -> str:
@@ -98,18 +82,13 @@ def by_distance(study: dict[str, Any]) -> str:
     for phase in PHASES:
         found = {d["distance"]: d["size"] for d in study["distances"] if d["phase"] == phase}
         rows.append([phase, *(cell(found.get(k)) for k in steps)])
-    states = {d["distance"]: d["size"] for d in study.get("state_distances", [])}
-    if states:
-        rows.append(["pretrain, state", *(cell(states.get(k)) for k in steps)])
-        for kind, name in KINDS.items():
-            rows.append([f"– {name}", *(cell(states[k]["kinds"].get(kind)) if k in states else "" for k in steps)])
     return table(["steps between", *map(str, steps)], rows)
 
 
 def engines(study: dict[str, Any]) -> str:
     """A row for each codec, with the smaller of both ways; a column for each file or delta."""
     columns = sorted(
-        (e["what"] for e in study["engines"]), key=lambda what: [*PHASES, "state"].index(what.split(",")[0])
+        (e["what"] for e in study["engines"]), key=lambda what: [*PHASES].index(what.split(",")[0])
     )
     rows: dict[str, dict[str, float]] = {}
     for measured in study["engines"]:
@@ -123,35 +102,6 @@ def engines(study: dict[str, Any]) -> str:
     return table(["", *columns], body)
 
 
-def speeds(study: dict[str, Any]) -> str:
-    """A row for each codec: size, and speeds of compressing and of decompressing, of the smaller of both ways."""
-    columns = [w for w in ("pretrain", "pretrain, Δ 1") if any(e["what"] == w for e in study["engines"])]
-    rows: dict[str, dict[str, dict[str, Any]]] = {}
-    for measured in study["engines"]:
-        for r in measured["results"]:
-            if measured["what"] not in columns or "compress" not in r:
-                continue
-            if r["codec"] == "lmc" and r["given"] == "nothing" and "Δ" in measured["what"]:
-                continue
-            name = f"{r['codec']} {r['level']}".strip()
-            row = rows.setdefault(f"**{name}**" if r["codec"] == "lmc" else name, {})
-            if measured["what"] not in row or r["ratio"] < row[measured["what"]]["ratio"]:
-                row[measured["what"]] = r
-    body = [[name, *(text for c in columns for text in speed_cells(row.get(c)))] for name, row in rows.items()]
-    if not body:
-        return ""
-    headings = ["", *(h for c in columns for h in (c, "compress", "decompress"))]
-    return f"""
-Speeds beside sizes: one thread, over the speed of copying the same bytes, of the way that is smaller. Making the
-exclusive or and byte planes counts.
-
-{table(headings, body)}"""
-
-
-def speed_cells(r: dict[str, Any] | None) -> list[str]:
-    return ["", "", ""] if r is None else [f"{100 * r['ratio']:.2f}", number(r["compress"]), number(r["decompress"])]
-
-
 def published(study: dict[str, Any]) -> str:
     """Figures that others published, of other models, beside those of this run."""
     (weights,) = (e["results"] for e in study["engines"] if e["what"] == "pretrain")
@@ -159,15 +109,12 @@ def published(study: dict[str, Any]) -> str:
     def size(codec: str, level: str) -> str:
         return percent(min(r["ratio"] for r in weights if (r["codec"], r["level"]) in ((codec, level), (codec, ""))))
 
-    state = max((s for s in study["states"] if s["phase"] == "pretrain"), key=lambda s: s["step"])
     ours = size("lmc", "default")
     cores = f"{of_16_cores()} ([another run](benchmarks.md))"
     rows = [
         ["size, bf16 weights", "ZipNN, 2411.05239", '67 % ("often saving 33 %")', ours],
         ["", "DFloat11, 2504.11651", "about 70 %", ours],
         ["", "LMC, 2505.09810", "smaller than bzip2", f"{ours}, bzip2 {size('bzip2', '9')}"],
-        ["size, whole states", "nvCOMP, NVIDIA's blog, April 2026", "71–79 %", f"{share(state['alone']):.2f} %"],
-        ["size, whole states, Δ", "", "", f"{share(state['given']):.2f} %"],
         ["GB/s of 16 cores, in and out", "LMC", "2.99, 4.04", cores],
         ["a set-up that later checkpoints reuse", "NeuralZip, 2610.09916", "1.81–21.33 × its baselines' speed", "none"],
     ]
@@ -181,24 +128,13 @@ def of_16_cores() -> str:
     return f"{found['compress']['gb_per_s']:.1f}, {found['decompress']['gb_per_s']:.1f}"
 
 
-def analyzed(study: dict[str, Any]) -> str:
-    """The page of `lmc analyze`, and what it took."""
-    found = study.get("analyze")
-    if found is None:
-        return "[The page](study.html) of `lmc analyze` shows versions of the first phase."
-
-    def took(part: dict[str, Any]) -> str:
-        return f"{number(part['cpu_seconds'])} s of processor time and {part['peak_memory'] / 2**20:.0f} MiB of memory"
-
-    text = f"""[The page](study.html) of `lmc analyze pretrain --every {found["every"]} --html study.html` shows
-{found["versions"]} versions, {found["raw_size"] / 1e9:.1f} GB, of the first phase: entropies, bits that flip,
-distances, each tensor. It took {took(found["store"])}, with restoring versions from chains of up to {found["chain"]}
-deltas; from files, without chains, {took(found["files"])}."""
-    text += " On a phone: [light](img/study-phone-light.png), [dark](img/study-phone-dark.png)."
-    pictures = f"""![Which bits of the weights change in {found["every"]} steps, by kind of tensor](img/study-light.png)
-
-![Deltas by distance, the entropy of their differences, and the elements that changed](img/study-dark.png)"""
-    return pictures + "\n\n" + textwrap.fill(" ".join(text.split()), 120, break_on_hyphens=False)
+# What docs/study.html was made with.
+PAGE = """```text
+python examples/pretrain.py --dir run --width 128 --batch 4 --context 64 --schedule 328 --steps 320 --every 20
+python examples/pretrain.py --dir run --width 128 --batch 4 --context 64 --schedule 328 --steps 328 --every 1 --resume
+lmc analyze run --distances 1,2,4,8,20,40,80,160 --html docs/study.html
+tools/pictures.py docs/study.html docs/img study
+```"""
 
 
 def page(study: dict[str, Any], notes: str) -> str:
@@ -210,7 +146,6 @@ def page(study: dict[str, Any], notes: str) -> str:
         device += " (which multiplies fp32 copies of the bf16 weights)"
     found = training.get("text_roots", {}).get("pretrain", [{"root": "the standard library", "bytes": 1}])
     roots = ", ".join(r["root"] for r in found if r["bytes"])
-    distances = ", and 1, 2, 4 … steps before the last one of pretraining" if "state_distances" in study else ""
     intro = f"""A GPT of {model["parameters"]:,} parameters ({model["layers"]} blocks of width {model["width"]},
 sequences of {model["context"]} bytes, {training["batch"]} in a batch), trained by `bench/study.py` on
 {device} with AdamW, bf16 weights and fp32 masters. *Pretrain*: from random weights, on
@@ -218,8 +153,7 @@ sequences of {model["context"]} bytes, {training["batch"]} in a batch), trained 
 {rates["pretrain"]:g} and a cosine decay to a tenth. *Finetune*: from there, on {text["finetune"]:,} bytes of
 C++ (PyTorch's headers), at {rates["finetune"]:g}. *Sparse*: from there, at {rates["sparse"]:g}, a rate of
 reinforcement learning. Stores keep the bf16 weights of every step, each as a delta of the previous step (every
-{study["anchor_every"]}th has no base). Whole states were measured in steps that are powers of two, in the step before
-each, and in the last two of each phase{distances}. {sentence(study)}"""
+{study["anchor_every"]}th has no base). {sentence(study)}"""
     intro = textwrap.fill(" ".join(intro.split()), 120)
     return f"""# A study of a run
 
@@ -235,36 +169,41 @@ All numbers are per cent of raw, at level `default` unless stated otherwise. Δ:
 
 {END}
 
-{analyzed(study)}
+## The page of another run
+
+[The page](study.html) shows whole states of a smaller run: 16 of them 20 steps apart, then eight of successive steps.
+On a phone: [light](img/study-phone-light.png), [dark](img/study-phone-dark.png).
+
+{PAGE}
+
+![How training went](img/study-light.png)
+
+![Deltas by distance, and the entropy of their differences](img/study-dark.png)
+
+## Every version
 
 ![Deltas of the weights, step by step and by learning rate](study.svg)
-
-## Every step
 
 {every_step(study)}{measured(study)}"""
 
 
 def measured(study: dict[str, Any]) -> str:
     """The sections that need measurements besides training."""
-    if "states" not in study:
+    if "distances" not in study:
         return ""
     return f"""
 ## By distance
 
-The weights of the last step of a phase, as deltas of the weights 1, 2, 4 … steps before; and the last state of
-pretraining likewise.
+The weights of the last step of a phase, as deltas of the weights 1, 2, 4 … steps before.
 
 {by_distance(study)}
-## Whole states
-
-{states(study)}
 ## Beside general-purpose codecs
 
 The smaller of two ways: as is, and in byte planes. For a delta, these codecs get the exclusive or of both files, and
 zstd 3 also gets the base as a prefix. zstd 19, bzip2, brotli and xz got a sample of 16 MB. Δ k: a delta of the weights
 k steps before.
 
-{engines(study)}{speeds(study)}
+{engines(study)}
 ## Beside published figures
 
 Of other models, as their abstracts state them (numbers are those of arXiv).

@@ -19,9 +19,7 @@ steps and at the end of each phase. Steps after it that are in the stores alread
 threads, and have to give the same bytes. The text is kept in `--dir`, too, because packages come and go.
 
 `--json` gets the stored bytes of every step; the deltas of the last step's weights against the weights k steps before,
-for k = 1, 2, 4 …, and of the last state likewise; the sizes of each state and each of its kinds, alone and given the
-state of the step before; for the last weights and states, general-purpose codecs (`lmc-bench`), with the exclusive or
-for deltas; and what `lmc analyze` took for some twenty versions of the weights. `--page` gets the page that it made.
+for k = 1, 2, 4 …; and for the last weights general-purpose codecs (`lmc-bench`), with the exclusive or for deltas.
 """
 
 from __future__ import annotations
@@ -59,8 +57,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--text", type=int, default=64_000_000, help="bytes of text")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, help="of a new run; by default as many as there are cores")
-    parser.add_argument("--page", type=Path, help="of lmc analyze; by default in --dir")
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each codec whose speed is measured")
     parser.add_argument("--checkpoint-every", type=int, default=32, metavar="STEPS", help="to continue from")
     parser.add_argument("--states-disk", type=float, default=15e9, help="bytes that states may take in the store")
     parser.add_argument("--compute", choices=["bf16", "fp32"], help="by default what is fast here")
@@ -101,7 +97,7 @@ def write(run: Run) -> None:
     threads = saved["threads"]
     del saved
     texts = {name: text.description() for name, text in run.texts.items()}
-    measure_with = Measure(args.lmc, args.dir, args.seconds)
+    measure_with = Measure(args.lmc, args.dir)
     results = {
         "model": {"parameters": parameters, "width": args.width, "layers": args.layers, "context": args.context},
         "training": {

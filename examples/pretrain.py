@@ -177,16 +177,17 @@ class Snapshots:
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step:06}"
 
-    def writer(self, step: int) -> Any:
+    def writer(self, step: int, loss: float) -> Any:
         if self.args.format == "dcp":
             return dcp.FileSystemWriter(self.path(step))
-        return lmc.dcp.Writer(self.folder, step=step, keep_last=self.args.keep_last, threads=self.args.threads)  # lmc
+        options = {"keep_last": self.args.keep_last, "threads": self.args.threads, "metadata": {"loss": loss}}
+        return lmc.dcp.Writer(self.folder, step=step, **options)  # lmc
 
-    def save(self, training: Training, step: int) -> None:
+    def save(self, training: Training, step: int, loss: float) -> None:
         """Saves a snapshot; with `--async`, in the background."""
         started = time.perf_counter()
         self.wait()
-        writer, state = self.writer(step), training.state(step)
+        writer, state = self.writer(step, loss), training.state(step)
         if self.args.background == "none":
             dcp.save(state, storage_writer=writer, no_dist=training.ranks == 1)
         else:
@@ -307,7 +308,7 @@ def train(args: argparse.Namespace, rank: int, ranks: int) -> None:
         if rank == 0 and (step % 10 == 0 or step == args.steps):
             print(f"step {step:6}   loss {loss:.4f}   {1e3 * steps[-1]:.0f} ms", flush=True)
         if args.every and step % args.every == 0:
-            snapshots.save(training, step)
+            snapshots.save(training, step, loss)
             saved.append(step)
         if args.export and (not args.every or step % args.every == 0):
             export(Path(args.export), training, step)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Checks the promise of version 1: what earlier releases wrote is read, and what this one writes, they read.
 
-    written.py make LMC             writes testdata/written/VERSION with that program, once for each release
-    written.py unchanged            nothing in testdata/written, and no frozen vector, differs from what it was
-    written.py read LMC             that program restores everything in testdata/written
-    written.py today LMC PYTHON     what that program writes of testdata is restored by the decoders, in Python, of the
-                                    newest release of version 1; before the first release, by those of this commit
+written.py make LMC             writes testdata/written/VERSION with that program, once for each release
+written.py unchanged            nothing in testdata/written, and no frozen vector, differs from what it was
+written.py freeze               adds the vectors of stores to their frozen ones (format1 --freeze does so for files)
+written.py read LMC             that program restores everything in testdata/written
+written.py today LMC PYTHON     what that program writes of testdata is restored by the decoders, in Python, of the
+                                newest release of version 1; before the first release, by those of this commit
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "testdata"
 WRITTEN, FROZEN, SUMS = DATA / "written", DATA / "format1" / "frozen.txt", "SHA256SUMS"
+FROZEN_STORES = DATA / "store1" / "frozen.txt"
 LEVELS = ("fast", "default", "max")
 SMALL = (
     *(f"small/{name}.safetensors" for name in ("every-dtype", "odd-names", "run-sizes", "special-values", "unaligned")),
@@ -89,11 +91,13 @@ def precisions() -> bytes:
         floats.append(0.0 if i % 3 == 0 else (state / 2**31 - 0.5) / 7)
     bits = [struct.unpack("<I", struct.pack("<f", x))[0] for x in floats]
     shape = [64, 128]
-    return safetensors({
-        "grid": ("F32", shape, struct.pack("<8192f", *grid)),
-        "master": ("F32", shape, struct.pack("<8192f", *floats)),
-        "model": ("BF16", shape, struct.pack("<8192H", *((x + 0x7FFF + (x >> 16 & 1)) >> 16 for x in bits))),
-    })
+    return safetensors(
+        {
+            "grid": ("F32", shape, struct.pack("<8192f", *grid)),
+            "master": ("F32", shape, struct.pack("<8192f", *floats)),
+            "model": ("BF16", shape, struct.pack("<8192H", *((x + 0x7FFF + (x >> 16 & 1)) >> 16 for x in bits))),
+        }
+    )
 
 
 def inputs(folder: Path, is_small: bool) -> Iterator[tuple[Path, Path | None]]:
@@ -199,8 +203,30 @@ def today(lmc: str, python: str) -> None:
     print(f"{count} files of today are read by the decoders of {tag or 'this commit'}")
 
 
+def store_vectors() -> list[str]:
+    """Return a line for each file of the test stores, and for each entry of the lists of changed ones."""
+    folder = FROZEN_STORES.parent
+    paths = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    lists = ("good.json", "bad.json")
+    lines = [f"{digest((folder / x).read_bytes())} {x}" for x in paths if x not in (*lists, "README.md", "frozen.txt")]
+    for name in lists:
+        entries = json.loads((folder / name).read_text("utf-8"))
+        lines += [f"{digest(json.dumps(x, sort_keys=True).encode())} {name} {x['name']}" for x in entries]
+    return lines
+
+
+def frozen_stores() -> list[str]:
+    """Return the lines of all vectors of stores, if no frozen one is missing or differs."""
+    lines, frozen = store_vectors(), FROZEN_STORES.read_text("utf-8").splitlines() if FROZEN_STORES.exists() else []
+    if gone := {*frozen} - {*lines}:
+        sys.exit(f"{FROZEN_STORES}: {len(gone)} vectors differ, such as {min(gone)}; make new ones beside them")
+    return lines
+
+
 def unchanged() -> None:
     """Compare what is never to change with its digests, and with the newest release."""
+    if len(frozen_stores()) < 300:
+        sys.exit(f"{FROZEN_STORES}: too few vectors of stores")
     for folder in sorted(path for path in WRITTEN.iterdir() if path.is_dir()):
         there = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
         there.pop(SUMS)
@@ -209,9 +235,10 @@ def unchanged() -> None:
         if lines != (folder / SUMS).read_text("utf-8"):
             sys.exit(f"{folder}: its files are not those of {SUMS}; what a release wrote never changes")
     if (tag := release()) is not None:
-        gone = set(at(tag, str(FROZEN.relative_to(ROOT))).splitlines()) - set(FROZEN.read_bytes().splitlines())
-        if gone:
-            sys.exit(f"{FROZEN}: {len(gone)} vectors are not those of {tag}; make new ones beside them")
+        for path in (FROZEN, FROZEN_STORES):
+            gone = set(at(tag, str(path.relative_to(ROOT))).splitlines()) - set(path.read_bytes().splitlines())
+            if gone:
+                sys.exit(f"{path}: {len(gone)} vectors are not those of {tag}; make new ones beside them")
         changed = run("git", "-C", ROOT, "diff", "--name-only", "--diff-filter=a", tag, "--", WRITTEN)
         if changed:
             sys.exit(f"{WRITTEN} differs from {tag}: {changed}")
@@ -220,7 +247,7 @@ def unchanged() -> None:
 def main() -> None:
     """Check, or make, what keeps the promise."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("make", "unchanged", "read", "today"))
+    parser.add_argument("what", choices=("make", "unchanged", "freeze", "read", "today"))
     parser.add_argument("lmc", nargs="?", default="lmc")
     parser.add_argument("python", nargs="?", default=sys.executable)
     options = parser.parse_args()
@@ -233,6 +260,8 @@ def main() -> None:
         (folder / SUMS).write_text("".join(lines), "utf-8")
     elif options.what == "unchanged":
         unchanged()
+    elif options.what == "freeze":
+        FROZEN_STORES.write_text("".join(f"{line}\n" for line in frozen_stores()), "utf-8")
     elif options.what == "today":
         today(options.lmc, options.python)
     else:

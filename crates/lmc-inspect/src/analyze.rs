@@ -6,6 +6,7 @@ mod charts;
 mod duplicates;
 mod fields;
 mod flips;
+mod gradients;
 mod grids;
 mod input;
 mod names;
@@ -24,12 +25,13 @@ use lmc::{Base, CompressOptions, Compressor, Error, ErrorKind};
 pub use self::input::{AnalyzeOptions, Checkpoints, Failed, Metric, PAIRS, Progress, StepsFrom};
 pub use self::page::page;
 pub use self::result::{
-    Analysis, Change, Checkpoint, Course, Delta, Distance, Engine, EngineDistance, Engines, Figures, FloatDelta, Group,
-    GroupChange, GroupCourse, GroupDelta, GroupMagnitudes, Pair, Tensor, TensorChange,
+    AdamStep, Analysis, Change, Checkpoint, Course, Delta, Distance, Engine, EngineDistance, Engines, Figures,
+    FloatDelta, Group, GroupChange, GroupCourse, GroupDelta, GroupMagnitudes, Pair, Tensor, TensorChange,
 };
 
 pub use self::sample::{Sample, sample};
 
+use self::input::{EVERY, WHOLE};
 use self::plan::Plan;
 use self::series::Series;
 use self::survey::{Passes, Survey};
@@ -38,9 +40,10 @@ use self::survey::{Passes, Survey};
 /// further distance that it is a part of. Memory does not depend on their sizes. `progress` is called with the number
 /// of the current pass, the number of passes, and the bytes done of the current one.
 ///
-/// All of a checkpoint is compressed, by itself and as a delta, as `codec` says: sizes of checkpoints and deltas are
-/// those of the files that such a codec writes. Sizes of kinds, dtypes and tensors are their shares of the blocks that
-/// they lie in, which are estimates. Figures that do not exist (fields of types that are no floats, distances of bytes)
+/// A checkpoint is compressed, by itself and as a delta, as `codec` says. If that is done with all blocks
+/// ([`AnalyzeOptions::sample`]), and always of the last one by itself, sizes of checkpoints and deltas are those of the files
+/// that such a codec writes. Sizes of kinds, dtypes and tensors are their shares of the blocks that they lie in, which are
+/// estimates. Figures that do not exist (fields of types that are no floats, distances of bytes)
 /// are left out.
 ///
 /// # Errors
@@ -57,10 +60,18 @@ pub fn analyze(
         return Err(Failed { checkpoint: 0, file: None, error });
     }
     let compressor = &Compressor::new(codec).map_err(|error| Failed { checkpoint: 0, file: None, error })?;
-    let passes = Passes { compressor, stop: &options.stop };
     let steps: Vec<u64> = (0..checkpoints.count()).map(|i| checkpoints.step(i)).collect();
     let steps_from = checkpoints.steps_from();
     let plan = Plan::new(&steps, options.distances.clone());
+    let every = match options.sample {
+        Some(every) => every.max(1),
+        None if steps.len() < 2 => 1,
+        None => {
+            let first: u64 = checkpoints.open(0)?.iter().map(Base::raw_size).sum();
+            if first.saturating_mul(steps.len() as u64) > WHOLE { EVERY } else { 1 }
+        }
+    };
+    let passes = Passes { compressor, stop: &options.stop, every };
     let mut series = Series::new();
     let mut pass = 0;
     for i in 0..steps.len() {
@@ -70,11 +81,16 @@ pub fn analyze(
         let size = new.iter().map(Base::raw_size).sum();
         let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
         let mut survey = Survey::full(passes, i, &new, &old, &older, &mut at)?;
+        if i > 0 {
+            let failed = |error| Failed { checkpoint: i, file: None, error };
+            survey.adam = gradients::step(&old, &new, &options.stop).map_err(failed)?;
+        }
         drop((old, older));
         pass += 1;
         if i > 0 {
             let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
-            survey.add_alone(passes, i, &new, &mut at)?;
+            let every = if i + 1 == steps.len() { 1 } else { every };
+            survey.add_alone(Passes { every, ..passes }, i, &new, &mut at)?;
             pass += 1;
         }
         series.add(i, (checkpoints.name(i), checkpoints.metadata(i)), &steps, survey);
@@ -90,5 +106,5 @@ pub fn analyze(
         }
     }
     let last = steps.len().checked_sub(1).map(|i| checkpoints.open(i)).transpose()?;
-    series.finish(codec, steps_from, last.as_deref().unwrap_or_default(), checkpoints.log(), &options.stop)
+    series.finish((codec, every), steps_from, last.as_deref().unwrap_or_default(), checkpoints.log(), &options.stop)
 }

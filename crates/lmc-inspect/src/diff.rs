@@ -106,7 +106,7 @@ pub fn diff(
         compressor,
         (&source(new), new.raw_size(), layout),
         &bases,
-        true,
+        (true, 1),
         |encoded, block| look(&c, encoded, block),
         |block, done| {
             block.shares.drain(..).for_each(|share| segments[share.segment].add(share));

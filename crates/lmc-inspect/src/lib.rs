@@ -39,9 +39,9 @@ mod truncated;
 
 #[cfg(feature = "lab")]
 pub use analyze::{
-    Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Course, Delta, Distance, Engine, EngineDistance,
-    Engines, Failed, Figures, FloatDelta, Group, GroupChange, GroupCourse, GroupDelta, GroupMagnitudes, Metric, PAIRS,
-    Pair, Progress, Sample, StepsFrom, Tensor, TensorChange, analyze, page, sample,
+    AdamStep, Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Course, Delta, Distance, Engine,
+    EngineDistance, Engines, Failed, Figures, FloatDelta, Group, GroupChange, GroupCourse, GroupDelta, GroupMagnitudes,
+    Metric, PAIRS, Pair, Progress, Sample, StepsFrom, Tensor, TensorChange, analyze, page, sample,
 };
 pub use declared::declared;
 pub use describe::{

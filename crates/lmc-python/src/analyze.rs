@@ -19,7 +19,7 @@ use crate::work::Signals;
 ///
 /// `checkpoints` is the path of a checkpoint (a file, an index of several files, or a directory), a list of such paths in the order of
 /// their steps, or one store: its path, its `s3://` URL, or a `lmc.Store`, of which every `every`th snapshot counts, and the last one.
-/// `distances`, `engines` and `level` are the options of the command, which `lmc analyze --help` describes, and `max_work` is that of
+/// `distances`, `engines`, `exact` and `level` are the options of the command, which `lmc analyze --help` describes, and `max_work` is that of
 /// `lmc.decompress`. Warnings of the command are given as `UserWarning`. Nothing is written but temporary files, of a store.
 ///
 /// Raises `lmc.IOError` when a file cannot be read or changes meanwhile, `lmc.DamagedError` when one is damaged,
@@ -27,7 +27,7 @@ use crate::work::Signals;
 /// for a store that is an archive, which is to be copied first, or for unknown engines.
 #[pyfunction]
 #[pyo3(signature = (
-    checkpoints, *, every=1, distances=None, engines=Vec::new(), level="default", threads=None, max_work=None,
+    checkpoints, *, every=1, distances=None, engines=Vec::new(), exact=false, level="default", threads=None, max_work=None,
 ))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]
 pub(crate) fn analyze<'py>(
@@ -36,6 +36,7 @@ pub(crate) fn analyze<'py>(
     #[pyo3(from_py_with = numbers::every)] every: u32,
     distances: Option<Distances>,
     #[pyo3(from_py_with = texts)] engines: Vec<String>,
+    exact: bool,
     #[pyo3(from_py_with = text)] level: &str,
     threads: Option<Threads>,
     max_work: Option<MaxWork>,
@@ -48,7 +49,7 @@ pub(crate) fn analyze<'py>(
     paths.iter().try_for_each(|p| readable(p))?;
     let distances = distances.map(|d| d.0);
     let (text, warnings) = Signals::watch(py, u64::MAX, |signals| {
-        let study = Study { paths, every, distances, engines, codec, stop: signals.stop() };
+        let study = Study { paths, every, distances, engines, exact, codec, stop: signals.stop() };
         study.json().map_err(failure)
     })?;
     warn(py, &warnings)?;

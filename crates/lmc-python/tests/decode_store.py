@@ -55,6 +55,7 @@ def load(path: Path, key: str, name: str, kind: Json, limit: int = 2**12) -> Jso
         fit = frame_content_size(data) <= limit and get_frame_parameters(data).window_size <= 2**27
         must(fit, f"{key}: it becomes too large, or needs a larger window")
         text = ZstdDecompressor().decompress(data, max_output_size=limit, allow_extra_data=False)
+        must(ZstdDecompressor().decompressobj().decompress(data) == text, f"{key}: its frame is no stream")
     hooks: Json = {"parse_constant": int, "parse_int": lambda x: float(x) if x == "-0" else int(x)}  # int refuses NaN
     hooks["object_pairs_hook"] = lambda x: dict(x) if len(dict(x)) == len(x) else must(0, f"{key}: a field is twice")
     document = json.loads(text.decode(), **hooks)

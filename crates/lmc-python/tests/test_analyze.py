@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 
+import adam
 import figures
 import lmc
 import numpy as np
@@ -99,6 +100,55 @@ def test_courses(tmp_path):
         layer = next(layer for layer in found["layers"] if layer["name"] in t["name"])
         assert {k: v for k, v in layer.items() if k != "name"} == t["course"]
     assert 0.1 < found["kinds"][0]["cosine"][-1] < 1
+
+
+def test_steps_of_adam(tmp_path):
+    """How much of a step its moments explain, and how much is gradient, beside what NumPy computes."""
+    shapes = ((320, 256), (900, 1024), (256, 1024), (7, 3))
+    found_states = list(adam.states(6, shapes))
+    for step in (1, 2, 3, 6):
+        kept = found_states[step - 1]
+        names = {"BF16": "<u2", "F32": "<f4"}
+        tensors = [
+            (name, dtype, array.shape, array.view(names[dtype]))
+            for name, array in kept.items()
+            for dtype in [{2: "BF16", 4: "F32"}[array.itemsize]]
+        ]
+        (tmp_path / f"step{step}.safetensors").write_bytes(lmc.decompress(lmc.compress_tensors(tensors)))
+    paths = sorted(tmp_path.iterdir())
+    found = lmc.analyze(paths, distances=[0])
+
+    def quotients(state, name):
+        m, v = (state[f"{kind}.{name}"].astype(np.float64).ravel() for kind in ("exp_avg", "exp_avg_sq"))
+        return m / (np.sqrt(v) + 1e-8)
+
+    def cosine(a, b):
+        return float((a @ b) ** 2 / ((a @ a) * (b @ b)))
+
+    for pair, (before, after) in zip(found["pairs"], [(1, 2), (2, 3), (3, 6)], strict=True):
+        old, new = found_states[before - 1], found_states[after - 1]
+        names = [f"layers.{i}" for i in range(len(shapes))]
+        pieces = [(name, at) for name in names for at in range(0, new[f"master.{name}"].size, 1 << 16)]
+        total = sum(new[f"master.{name}"].size for name in names)
+        every, seen, chosen = -(-total // (1 << 20)), 0, []
+        for name, at in pieces:
+            of = [
+                (new[f"master.{name}"].astype(np.float64) - old[f"master.{name}"]).ravel(),
+                quotients(old, name),
+                quotients(new, name),
+            ]
+            if sum(c[0].size for c in chosen) * every <= seen:
+                chosen.append([x[at : at + (1 << 16)] for x in of])
+            seen += min(1 << 16, of[0].size - at)
+        moved, known, told = (np.concatenate(each) for each in zip(*chosen, strict=True))
+        assert every == 2 and total / 3 < pair["adam"]["elements"] == moved.size < total
+        assert pair["adam"]["explained"] == pytest.approx(cosine(moved, told), abs=2e-6)
+        if after - before == 1:
+            assert pair["adam"]["explained"] > 0.99
+            assert pair["adam"]["gradient"] == pytest.approx(1 - cosine(moved, known), abs=2e-6)
+            assert 0.01 < pair["adam"]["gradient"] < 0.99
+        else:
+            assert pair["adam"]["explained"] < 0.9 and pair["adam"]["gradient"] is None
 
 
 def test_a_store(run, tmp_path):

@@ -1,4 +1,4 @@
-"""Trainings of every framework that are killed at random moments, and go on with the same losses."""
+"""Trainings of every framework that are killed at random moments, and go on from a checkpoint with the same losses."""
 
 from __future__ import annotations
 
@@ -20,4 +20,5 @@ def test_killed_and_resumed(kind, tmp_path):
     command = [sys.executable, str(KILLS), kind, "--kills", "8", "--dir", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.match(rf"{kind} +8 killed, [1-9]\d* trainings, 0 other losses", done.stdout), done.stdout
+    expected = rf"{kind} +8 killed, [1-9]\d* resumed, [1-9]\d* trainings, 0 other losses"
+    assert re.match(expected, done.stdout), done.stdout

@@ -150,3 +150,42 @@ pub fn frame_with_window(bytes: &[u8], window_log: u32) -> Vec<u8> {
     let header = [0x80, ((window_log - 10) << 3) as u8];
     [&frame[..4], &header, &(bytes.len() as u32).to_le_bytes(), blocks].concat()
 }
+
+/// A block of a frame (RFC 8878, section 3.1.1.2).
+#[derive(Clone, Debug)]
+pub enum FrameBlock {
+    /// Bytes as they are.
+    Raw(Vec<u8>),
+    /// One byte so many times.
+    Rle(u8, usize),
+    /// Compressed: literals, which are one byte so many times, and no sequences.
+    Literals(u8, usize),
+    /// Compressed: one sequence, a match of the bytes that are so far back (1 to 4), and so long (65,539 to 131,074).
+    Match(u32, u32),
+}
+
+/// A frame of a single segment that states so many bytes, with these blocks.
+pub fn frame_of_blocks(length: usize, blocks: &[FrameBlock]) -> Vec<u8> {
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0xa0];
+    frame.extend((length as u32).to_le_bytes());
+    for (i, block) in blocks.iter().enumerate() {
+        let (kind, size, content) = match *block {
+            FrameBlock::Raw(ref bytes) => (0, bytes.len(), bytes.clone()),
+            FrameBlock::Rle(byte, count) => (1, count, vec![byte]),
+            FrameBlock::Literals(byte, count) => {
+                let header = (1 | 3 << 2 | (count as u32) << 4).to_le_bytes();
+                (2, 5, [&header[..3], &[byte, 0]].concat())
+            }
+            FrameBlock::Match(back, length) => {
+                // No literals; one sequence, each of whose codes has a table of one symbol: no literals, an offset and
+                // a match length with 2 and 16 more bits, which are read from the end.
+                let bits = (length - 65_539) | (back - 1) << 16 | 1 << 18;
+                (2, 9, [&[0, 1, 0x54, 0, 2, 52], &bits.to_le_bytes()[..3]].concat())
+            }
+        };
+        let header = u32::from(i + 1 == blocks.len()) | kind << 1 | (size as u32) << 3;
+        frame.extend(&header.to_le_bytes()[..3]);
+        frame.extend(content);
+    }
+    frame
+}

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lmc::layout::{Missing, tensors};
-use lmc::{BaseInfo, BlockInfo, DecompressOptions, DigestAlgorithm, RawDigest, Reader, Segment};
+use lmc::{BaseInfo, BlockInfo, DecompressOptions, DigestAlgorithm, RawDigest, ReadAt, Reader, Segment};
 use lmc_inspect::{BlockDescription, ColumnDescription, describe_block};
 use lmc_store::{Location, Store};
 use serde_json::{Value, json};
@@ -117,16 +117,27 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<Shown> {
     Ok(shown)
 }
 
-/// Says why a file in which no tensors were found has none, if it was no model.
+/// Says why a file in which no tensors were found has none, if it was no model, or is compressed in another way.
 fn note_no_model(path: &Path, reader: &Reader<'_, &Source>, ui: &Ui) {
     if reader.segments().iter().any(|s| s.name.is_some()) {
         return;
     }
+    let (raw, mut start) = (Original::of(reader, path), [0; 4]);
     // What cannot be read, such as a delta without its base, is another matter.
-    if let Ok(Some(why)) = lmc_inspect::truncated(&Original::of(reader, path)) {
+    if let Ok(Some(why)) = lmc_inspect::truncated(&raw) {
         ui.warn(format_args!("{}: it was made of no model: {why}", Name::path(path)));
+    } else if raw.read_exact_at(&mut start, 0).is_ok() && (start == ZSTD || start.starts_with(&GZIP)) {
+        ui.warn(format_args!(
+            "{}: it begins with what zstd or gzip compressed already, which gains nothing: save tensors as they are \
+             (Orbax: use_ocdbt=False and use_compression=False)",
+            Name::path(path)
+        ));
     }
 }
+
+/// What compressed data begins with, such as the chunks in Orbax's files.
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// An open file and the descriptions of its blocks.
 struct Listing<'a> {

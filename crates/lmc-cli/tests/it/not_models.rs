@@ -65,3 +65,21 @@ fn what_is_no_model_is_said() {
         assert_eq!(dir.run(["list", &format!("{name}.lmc")]).stderr(), "");
     }
 }
+
+#[test]
+fn what_is_compressed_already_is_noted() {
+    let dir = Dir::new();
+    let begin = |start: &[u8]| [start, &noise(5000, 1)].concat();
+    for (name, contents, is_noted) in [
+        ("zstd", begin(&[0x28, 0xb5, 0x2f, 0xfd]), true),
+        ("gzip", begin(&[0x1f, 0x8b]), true),
+        ("noise", begin(&[]), false),
+        ("tiny", vec![0x1f], false),
+    ] {
+        dir.write(name, &contents);
+        dir.run(["compress", name]).ok();
+        let listed = dir.run(["list", &format!("{name}.lmc")]);
+        let said = listed.ok().stderr();
+        assert_eq!(said.contains("save tensors as they are (Orbax: use_ocdbt=False"), is_noted, "{name}: {said}");
+    }
+}

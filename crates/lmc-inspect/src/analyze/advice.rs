@@ -18,6 +18,12 @@ pub(super) fn advice(a: &Analysis) -> Vec<String> {
         percent(last.all.lmc_size, last.all.raw_size),
         bytes(last.all.raw_size)
     ));
+    if a.sample > 1 {
+        said.push(format!(
+            "Other sizes are estimates from one of {} blocks: --exact compresses all of them.",
+            a.sample
+        ));
+    }
     deltas(a, &mut said);
     spikes(a, &mut said);
     come_and_go(a, &mut said);

@@ -98,6 +98,10 @@ impl Failed {
 /// The most pairs of checkpoints that are compared for each distance, besides those of neighbours; they are spread over the run.
 pub const PAIRS: usize = 4;
 
+/// Bytes of all checkpoints together, up to which all blocks are compressed, and of how many blocks one is otherwise.
+pub(super) const WHOLE: u64 = 1 << 30;
+pub(super) const EVERY: u64 = 8;
+
 /// Options of a study.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -105,6 +109,9 @@ pub struct AnalyzeOptions {
     /// Distances in steps whose deltas are measured, of at most [`PAIRS`] pairs each, besides those from each checkpoint to the next; `None`
     /// for one, two, four and so on times the distance that most neighbours have.
     pub distances: Option<Vec<u64>>,
+    /// Of so many blocks one is compressed, and sizes are scaled; `None` for one, or eight if the checkpoints have more
+    /// than 1 GiB together.
+    pub sample: Option<u64>,
     /// Another thread sets it to end the study, which then fails.
     pub stop: Arc<AtomicBool>,
 }

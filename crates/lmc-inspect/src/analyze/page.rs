@@ -44,7 +44,7 @@ pub fn page(a: &Analysis) -> String {
 }
 
 /// The words of the page.
-const GLOSSARY: [(&str, &str); 12] = [
+const GLOSSARY: [(&str, &str); 13] = [
     ("checkpoint, pair", "the state of a training run at a step; a checkpoint and the one before it"),
     (
         "kind",
@@ -55,7 +55,17 @@ const GLOSSARY: [(&str, &str); 12] = [
     ("‖w‖, norm", "the root of the sum of the squares of all elements"),
     ("RMS", "the root of the mean of the squares: the norm without the number of elements"),
     ("cosine", "of the angle between an update and the one before: 1 the same direction, 0 none in common, −1 back"),
-    ("spike", "a point half as large again as the median of the ten around it, and far outside of what they vary by"),
+    (
+        "spike",
+        "a point further above the median of the forty around it than eight times what they deviate by (Hampel’s \
+         identifier), and than a twentieth of it",
+    ),
+    (
+        "explained, gradient",
+        "Adam moves weights along m / √v of its moments, but for their decay: the part of the squared length of Δw that lies \
+         along it is explained. What does not lie along that of the state before came with the gradient of the step. After \
+         several steps little is explained",
+    ),
     ("of raw", "a compressed size as a part of the bytes as they are"),
     ("delta", "a checkpoint compressed given an earlier one, its base"),
     ("entropy", "the bits that an ideal code takes which knows how often each value occurs"),

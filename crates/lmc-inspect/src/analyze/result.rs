@@ -17,6 +17,9 @@ pub struct Analysis {
     pub program: String,
     /// Name of the level of compression of all sizes.
     pub level: String,
+    /// Of how many blocks one was compressed: 1 for all. Otherwise sizes are estimates, but for those of the last checkpoint
+    /// by itself.
+    pub sample: u64,
     /// Where steps come from. If from places, a step is a checkpoint, everywhere.
     pub steps_from: StepsFrom,
     /// The checkpoints, in order.
@@ -196,6 +199,8 @@ pub struct Pair {
     pub all: Change,
     /// By kind and dtype.
     pub groups: Vec<GroupChange>,
+    /// What the moments of Adam tell of the step; `None` without weights and both moments in `F32`.
+    pub adam: Option<AdamStep>,
     /// Tensors of the earlier one that are the counterpart of none of the later one.
     pub missing_tensors: u64,
     /// The names of the first eight.
@@ -204,6 +209,21 @@ pub struct Pair {
     pub new_tensors: u64,
     /// The names of the first eight.
     pub new_names: Vec<String>,
+}
+
+/// How weights in `F32`, or such copies, moved along the moments m and v of Adam: in a sample of about a million elements,
+/// evenly spread, if there are more.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct AdamStep {
+    /// Elements that were looked at.
+    pub elements: u64,
+    /// The part of the step's squared length that lies along −m / (√v + ε) of the later checkpoint, 0 to 1: nearly all where
+    /// one step of Adam lies between.
+    pub explained: f64,
+    /// The part of it that does not lie along the same of the earlier checkpoint, and so came with the gradient of the step;
+    /// `None` where less than nine tenths are explained.
+    pub gradient: Option<f64>,
 }
 
 /// The changes of the elements of one or more tensors.

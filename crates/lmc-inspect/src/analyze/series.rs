@@ -195,6 +195,7 @@ impl Series {
             steps: distance,
             all: all.change(),
             groups,
+            adam: survey.adam,
             missing_tensors: survey.missing.tensors,
             missing_names: survey.missing.names.clone(),
             new_tensors: survey.new.tensors,
@@ -248,7 +249,7 @@ impl Series {
     /// All findings. `last`: the files of the last checkpoint.
     pub(super) fn finish(
         mut self,
-        codec: &CompressOptions,
+        (codec, every): (&CompressOptions, u64),
         steps_from: StepsFrom,
         last: &[Base<'_>],
         log: Vec<Metric>,
@@ -296,10 +297,11 @@ impl Series {
         let mut analysis = Analysis {
             metrics: metrics(&self.checkpoints, log),
             kinds: kinds.filter(|g| !g.course.norm.is_empty()).collect(),
-            layers: layers.filter(|g| !g.course.norm.is_empty()).collect(),
+            layers: layers.filter(|g| g.course.norm.iter().any(Option::is_some)).collect(),
             version: 1,
             program: concat!("lmc ", env!("CARGO_PKG_VERSION")).to_owned(),
             level: codec.level.name().to_owned(),
+            sample: every,
             steps_from,
             distances: distances(&self.deltas),
             checkpoints: self.checkpoints,
@@ -462,7 +464,7 @@ mod tests {
                 let mut moves = Moves::default();
                 (moves.changes.compared, moves.changes.changed) = (1, i % 2);
                 let (sums, norms, grids) = (Sums::default(), Norms::default(), Grids::default());
-                Surveyed { file: 0, segment, kind: Kind::Other, sums, moves, norms, relation, grids }
+                Surveyed { file: 0, segment, kind: Kind::Other, sums, moves, norms, relation, sampled: 1, grids }
             };
             Survey {
                 files: vec!["file".to_owned()],
@@ -471,6 +473,8 @@ mod tests {
                 lmc_size: tensors,
                 delta_size: 0,
                 floats: FloatDelta::default(),
+                floats_read: 0,
+                adam: None,
                 segments: (0..tensors).map(segment).collect(),
                 magnitudes: BTreeMap::new(),
                 missing: Listed::default(),

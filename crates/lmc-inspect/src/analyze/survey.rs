@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lmc::internals::{EncodedBoth, encode_both, for_call, source};
+use lmc::internals::{EncodedBoth, coding_of, encode_both, for_call, source};
 use lmc::{Base, Compressor, Dtype, Error, ErrorKind, Segment};
+use lmc_kernels::map::Map;
 
 use super::bound::Bound;
 use super::fields::{Fields, Histograms};
@@ -12,7 +13,7 @@ use super::flips;
 use super::grids::Grids;
 use super::input::Failed;
 use super::names::{last_component, order_for};
-use super::result::FloatDelta;
+use super::result::{AdamStep, FloatDelta};
 use super::sums::{Magnitudes, Moves, Sums};
 use super::training::{Norms, Older};
 use crate::describe::GridDescription;
@@ -29,6 +30,8 @@ pub(super) struct Passes<'a> {
     pub(super) compressor: &'a Compressor,
     /// Set to end them.
     pub(super) stop: &'a AtomicBool,
+    /// Of so many blocks one is compressed; sizes are scaled.
+    pub(super) every: u64,
 }
 
 /// The findings of a pass over a checkpoint.
@@ -41,8 +44,11 @@ pub(super) struct Survey {
     pub(super) raw_size: u64,
     pub(super) lmc_size: u64,
     pub(super) delta_size: u64,
-    /// Floats that have counterparts.
+    /// Floats that have counterparts, and how many bytes of them were only read.
     pub(super) floats: FloatDelta,
+    pub(super) floats_read: u64,
+    /// What the moments tell of the step from the checkpoint before.
+    pub(super) adam: Option<AdamStep>,
     /// Every segment of every file, in order.
     pub(super) segments: Vec<Surveyed>,
     /// How large the floats of each kind and dtype are, if they were counted.
@@ -71,6 +77,8 @@ pub(super) struct Surveyed {
     pub(super) norms: Norms,
     /// How it came from its counterpart in the checkpoint before.
     pub(super) relation: Relation,
+    /// Its bytes that were compressed.
+    pub(super) sampled: u64,
     /// Its bytes that are on grids, in the file without the checkpoint before.
     pub(super) grids: Grids,
 }
@@ -92,6 +100,8 @@ struct Share {
     norms: Norms,
     /// Its bytes if they are floats with counterparts, else 0.
     floats: u64,
+    /// Its bytes if they were compressed, else 0.
+    sampled: u64,
     lmc_size: u64,
     grids: Vec<(GridDescription, u64)>,
 }
@@ -189,6 +199,8 @@ impl Survey {
             lmc_size,
             delta_size,
             floats: FloatDelta::default(),
+            floats_read: 0,
+            adam: None,
             segments,
             magnitudes,
             missing,
@@ -205,7 +217,13 @@ impl Survey {
             counterparts.into_iter().for_each(|(file, segment)| used[file][segment] = true);
             before += file.raw_size();
         }
-        survey.floats.entropy_size = bound.size();
+        let floats = &mut survey.floats;
+        floats.entropy_size = bound.size();
+        let all = floats.raw_size + survey.floats_read;
+        for size in [&mut floats.delta_size, &mut floats.entropy_size] {
+            *size = scaled(*size, floats.raw_size, all);
+        }
+        floats.raw_size = all;
         for (base, used) in old.iter().zip(used) {
             let unused = base.segments().iter().zip(used).filter(|(_, used)| !used).map(|(s, _)| s);
             unused.filter_map(|s| s.name.as_deref()).for_each(|name| survey.missing.add(name));
@@ -247,6 +265,7 @@ impl Survey {
         // The histograms of a segment that later blocks continue.
         let mut open: Option<(usize, Box<Histograms>)> = None;
         let (segments, magnitudes, floats) = (&mut self.segments[first..], &mut self.magnitudes, &mut self.floats);
+        let floats_read = &mut self.floats_read;
         let mut finish = |s: &mut Surveyed, sums: Sums, of: &Magnitudes| {
             if !of.counts.is_empty() {
                 magnitudes.entry((s.kind, s.dtype().to_owned())).or_default().add(of);
@@ -257,7 +276,7 @@ impl Survey {
             passes.compressor,
             (&source(file), file.raw_size(), layout),
             &bases,
-            false,
+            (false, passes.every),
             |encoded, block| {
                 if passes.stop.load(Ordering::Relaxed) {
                     return Err(stopped());
@@ -268,7 +287,10 @@ impl Survey {
                 for share in block.shares.drain(..) {
                     let s = &mut segments[share.segment];
                     s.sums.lmc_size += share.lmc_size;
-                    if share.floats > 0 {
+                    s.sampled += share.sampled;
+                    if share.floats > 0 && share.sampled == 0 {
+                        *floats_read += share.floats;
+                    } else if share.floats > 0 {
                         floats.raw_size += share.floats;
                         floats.delta_size += share.moves.delta_size;
                     }
@@ -294,10 +316,45 @@ impl Survey {
         if let Some((last, all)) = open {
             finish(&mut segments[last], all.sums(), &all.magnitudes());
         }
-        let size = if old.is_empty() { &mut self.lmc_size } else { &mut self.delta_size };
-        *size += made.compressed_size;
+        let (size, of): (_, SizeOf) = match old.is_empty() {
+            true => (&mut self.lmc_size, |s| &mut s.sums.lmc_size),
+            false => (&mut self.delta_size, |s| &mut s.moves.delta_size),
+        };
+        *size += if passes.every > 1 { scale(segments, of) } else { made.compressed_size };
         segments.iter_mut().for_each(Surveyed::settle);
         Ok(used)
+    }
+}
+
+/// The size of a segment that a pass measures.
+type SizeOf = fn(&mut Surveyed) -> &mut u64;
+
+/// Takes the sizes of segments from the blocks that were compressed: from those that have a part of it, or of others of its
+/// kind and dtype, or of the file. Returns their sum.
+fn scale(segments: &mut [Surveyed], size_of: SizeOf) -> u64 {
+    let mut groups: BTreeMap<(Kind, Option<Dtype>), (u64, u64)> = BTreeMap::new();
+    let mut all = (0, 0);
+    for s in segments.iter_mut() {
+        let size = *size_of(s);
+        for sum in [&mut all, groups.entry((s.kind, s.segment.dtype)).or_default()] {
+            *sum = (sum.0 + size, sum.1 + s.sampled);
+        }
+    }
+    let mut total = 0;
+    for s in segments {
+        let known = [(*size_of(s), s.sampled), groups[&(s.kind, s.segment.dtype)], all];
+        let (size, of) = known.into_iter().find(|(_, of)| *of > 0).unwrap_or_default();
+        *size_of(s) = scaled(size, of, s.segment.len);
+        total += *size_of(s);
+    }
+    total
+}
+
+/// The size of `all` bytes, given that of `some` of them.
+fn scaled(size: u64, some: u64, all: u64) -> u64 {
+    match some {
+        0 => 0,
+        _ => (u128::from(size) * u128::from(all)).div_ceil(u128::from(some)) as u64,
     }
 }
 
@@ -311,6 +368,10 @@ fn look(
     block: &mut Block,
 ) -> lmc::Result<()> {
     let Block { shares, buffers, older: before } = block;
+    let is_compressed = !encoded.record.is_empty();
+    if scope == Scope::Sizes && !is_compressed && bound.is_none() {
+        return Ok(());
+    }
     let (mut pieces, mut unreadable) = (Vec::new(), None);
     c.each_piece(encoded, buffers, |piece| {
         let whole = piece.bytes.end - piece.bytes.start == c.segments[piece.segment].len;
@@ -329,17 +390,29 @@ fn look(
         } else {
             // What is alone in a block has all of it, whatever changed.
             let shares = piece.bytes.end - piece.bytes.start < encoded.raw.len() as u64;
-            let changes = piece.old.filter(|_| shares).map(|old| measure(piece.dtype, piece.compared, old));
+            let changes =
+                piece.old.filter(|_| shares && is_compressed).map(|old| measure(piece.dtype, piece.compared, old));
             pieces.push(piece.weighted(&changes.unwrap_or_default()));
         }
         // Of a piece with a counterpart of its own for each element.
         let old = piece.old.filter(|_| piece.compared.len() == piece.elements.len());
-        let is_float = bound.zip(old).is_some_and(|(bound, old)| bound.add(piece.dtype, piece.compared, old));
-        let floats = if is_float { piece.bytes.end - piece.bytes.start } else { 0 };
-        shares.push(Share { segment: piece.segment, counted, moves, norms, floats, lmc_size: 0, grids: vec![] });
+        let is_float = piece.dtype.is_some_and(|d| coding_of(d).1 == Map::Rotate);
+        let len = piece.bytes.end - piece.bytes.start;
+        let floats = bound.zip(old).filter(|_| is_float).map_or(0, |(bound, old)| {
+            if is_compressed {
+                bound.add(piece.dtype, piece.compared, old);
+            }
+            len
+        });
+        let sampled = if is_compressed { len } else { 0 };
+        let (segment, lmc_size, grids) = (piece.segment, 0, vec![]);
+        shares.push(Share { segment, counted, moves, norms, floats, sampled, lmc_size, grids });
     })?;
     if let Some(error) = unreadable {
         return Err(error);
+    }
+    if !is_compressed {
+        return Ok(());
     }
     let record = match bound {
         Some(_) => Shares::of_changes(encoded.record, &pieces)?,
@@ -383,7 +456,7 @@ impl Surveyed {
     fn new(file: usize, segment: &Segment, relation: Relation) -> Self {
         let kind = Kind::of(segment.name.as_deref());
         let (sums, moves, norms, grids) = (Sums::default(), Moves::default(), Norms::default(), Grids::default());
-        Self { file, segment: segment.clone(), kind, sums, moves, norms, relation, grids }
+        Self { file, segment: segment.clone(), kind, sums, moves, norms, relation, sampled: 0, grids }
     }
 
     /// Everything of the segment was counted.

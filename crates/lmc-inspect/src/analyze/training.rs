@@ -290,13 +290,4 @@ mod tests {
         assert_eq!(value::<4>(Dtype::F32, f32::NAN.to_bits().into()), (0.0, 0.0));
         assert_eq!(value::<8>(Dtype::F64, 1e300f64.to_bits()), (1e300, 1.0));
     }
-
-    #[test]
-    fn what_stands_out() {
-        let mut points: Vec<Option<f32>> = (0..20).map(|i| Some(1.0 + 0.01 * (i % 3) as f32)).collect();
-        assert_eq!(spikes(&points), [0; 0]);
-        (points[7], points[12], points[3]) = (Some(1.8), Some(1.3), None);
-        assert_eq!(spikes(&points), [7], "half as large again");
-        assert_eq!(spikes(&[Some(1.0), Some(9.0)]), [0; 0], "too few to tell");
-    }
 }

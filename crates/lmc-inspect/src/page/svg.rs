@@ -315,7 +315,7 @@ const BESIDE: usize = 14;
 pub(crate) fn heat_map(map: &HeatMap, out: &mut String) {
     let rows = &map.rows;
     let above = rows.iter().any(|r| r.name.chars().count() > BESIDE);
-    let (left, row, cells) = if above { (0.0, 27.0, 12.0) } else { (7.0 * BESIDE as f64, 14.0, 13.0) };
+    let (left, row, cells) = if above { (0.0, 29.0, 12.0) } else { (7.0 * BESIDE as f64, 14.0, 13.0) };
     let cell = (NARROW - left - 48.0) / map.columns.max(1) as f64;
     let top = if map.heads.is_empty() { 18.0 } else { 34.0 };
     let bottom = top + row * rows.len() as f64;
@@ -330,7 +330,7 @@ pub(crate) fn heat_map(map: &HeatMap, out: &mut String) {
     let mut shades = vec![String::new(); map.shades.len()];
     for (i, r) in rows.iter().enumerate() {
         let y = top + row * i as f64 + (row - cells);
-        let (x, name_y, anchor) = if above { (0.0, y - 3.0, "start") } else { (left - 6.0, y + 10.0, "end") };
+        let (x, name_y, anchor) = if above { (0.0, y - 4.0, "start") } else { (left - 6.0, y + 10.0, "end") };
         // Fits above cells.
         let shown: String = r.name.chars().rev().take(56).collect::<Vec<_>>().into_iter().rev().collect();
         let cut = if shown.len() < r.name.len() { "…" } else { "" };
@@ -355,7 +355,10 @@ pub(crate) fn heat_map(map: &HeatMap, out: &mut String) {
         let _ = write!(out, "<path class=h{i} d=\"{d}\"/>");
     }
     for at in &map.splits {
-        let _ = write!(out, "<path class=x d=\"M{:.1} {}V{bottom}\"/>", x_of(*at as f64), top - 3.0);
+        // Not through the names above cells.
+        let of_row = |i: usize| format!("M{:.1} {}v{cells}", x_of(*at as f64), top + row * (i + 1) as f64 - cells);
+        let lines: String = (0..rows.len()).map(of_row).collect();
+        let _ = write!(out, "<path class=x d=\"{lines}\"/>");
     }
     out.push_str("</svg><p class=k>");
     for (i, shade) in map.shades.iter().enumerate() {

@@ -95,6 +95,46 @@ fn fields_of_a_checkpoint() {
     assert!(a.pairs.is_empty() && a.distances.is_empty() && t.change.is_none());
 }
 
+fn json(of: &impl serde::Serialize) -> String {
+    serde_json::to_string(of).unwrap()
+}
+
+#[test]
+fn a_sample_of_blocks() {
+    let noise = f32s(5 << 18);
+    let checkpoint = |step: u64| {
+        let moved = flipped(&noise, 4, 2 + step as usize, 2);
+        let few = flipped(&bf16s(600), 2, step as usize, 3);
+        let tensors =
+            [("exp_avg.a", "F32", vec![5 << 18], &moved[..]), ("model.z.weight", "BF16", vec![600], &few[..])];
+        (step, safetensors(&tensors))
+    };
+    let run = Run((0..4).map(checkpoint).collect());
+    let study = |sample| {
+        let mut options = AnalyzeOptions::default();
+        options.sample = sample;
+        analyze(&CompressOptions::default(), &run, &options, &mut |_| ()).unwrap()
+    };
+    let (all, some) = (study(None), study(Some(3)));
+    assert_eq!((all.sample, some.sample), (1, 3));
+    let says = |a: &Analysis| a.advice.iter().any(|s| s.contains("estimates from one of 3 blocks"));
+    assert_eq!((says(&all), says(&some)), (false, true));
+    // Counts are those of all elements, and the last checkpoint by itself is compressed whole.
+    assert_eq!(json(&some.checkpoints[3]), json(&all.checkpoints[3]));
+    assert_eq!([json(&some.kinds), json(&some.magnitudes)], [json(&all.kinds), json(&all.magnitudes)]);
+    let near = |a: u64, b: u64| assert!(a != b && a.abs_diff(b) < b / 50, "{a} for {b}");
+    for (a, b) in some.pairs.iter().zip(&all.pairs) {
+        assert_eq!((a.all.changed, &a.groups[0].flips), (b.all.changed, &b.groups[0].flips));
+        near(a.all.delta_size, b.all.delta_size);
+    }
+    for (a, b) in some.distances.iter().zip(&all.distances) {
+        near(a.delta_size, b.delta_size);
+        near(a.floats.entropy_size, b.floats.entropy_size);
+        assert_eq!((a.raw_size, a.floats.raw_size), (b.raw_size, b.floats.raw_size), "{}", a.steps);
+    }
+    near(some.checkpoints[1].all.lmc_size, all.checkpoints[1].all.lmc_size);
+}
+
 #[test]
 fn magnitudes_and_values() {
     let floats = [0.0f32, -0.0, 1.0, -1.5, 1.99, 2.0, 0.25, f32::INFINITY, f32::NAN, 1e-45];

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use lmc_inspect::text::{bytes, percent};
-use lmc_inspect::{Analysis, page};
+use lmc_inspect::{Analysis, Kind, page};
 
 use crate::analyze::{Run, bf16s, f32s, flipped, study};
 use crate::safetensors;
@@ -195,6 +195,42 @@ fn numbers_are_those_of_json() {
         assert!(html.contains(sentence), "{sentence}");
     }
     assert_eq!(page(&study(&run("", 3, 4))), html, "the same for the same files");
+}
+
+#[test]
+fn states_of_adam_have_their_numbers() {
+    let n = 3000;
+    let noise = |seed| lmc_test_inputs::noise(n, seed).into_iter().map(|b| 1e-3 * (f32::from(b) - 127.5)).collect();
+    let mut state: [Vec<f32>; 3] = [noise(1), vec![0.0; n], vec![0.0; n]];
+    let checkpoint = |step: u64| {
+        let gradients: Vec<f32> = noise(10 + step);
+        for (i, g) in gradients.into_iter().enumerate() {
+            let [w, m, v] = &mut state;
+            m[i] += 0.1 * (g - m[i]);
+            v[i] += 0.05 * (g * g - v[i]);
+            w[i] -= 1e-3 * m[i] / (v[i].sqrt() + 1e-8);
+        }
+        let bytes = state.each_ref().map(|x| x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
+        let named = ["model.a.weight", "exp_avg.a.weight", "exp_avg_sq.a.weight"].into_iter().zip(&bytes);
+        let tensors: Vec<_> = named.map(|(name, data)| (name, "F32", vec![n as u64], &data[..])).collect();
+        (step, safetensors(&tensors))
+    };
+    let a = study(&Run((1..5).map(checkpoint).collect()));
+    let parsed = parse(&page(&a));
+    for p in &a.pairs {
+        let adam = p.adam.unwrap();
+        assert!(adam.elements == n as u64 && adam.explained > 0.9999, "{adam:?}");
+        let gradient = adam.gradient.unwrap();
+        assert!((0.01..0.99).contains(&gradient), "{adam:?}");
+        let size = |kind| {
+            p.groups.iter().find(|g| g.kind == kind).map_or((0, 0), |g| (g.change.delta_size, g.change.raw_size))
+        };
+        let sizes = [Kind::Weights, Kind::Master, Kind::ExpAvg, Kind::ExpAvgSq].map(size).map(|(n, of)| percent(n, of));
+        let parts = [adam.explained, gradient].map(|x| percent((1e6 * x).round() as u64, 1_000_000));
+        let row = [[a.checkpoints[p.to].step.to_string(), "1".to_owned()].as_slice(), &sizes, &parts].concat();
+        assert!(parsed.cells.windows(row.len()).any(|cells| cells == row), "{row:?}");
+    }
+    assert!(page(&study(&run("", 1, 2))).matches("States of Adam").count() == 0, "there are none");
 }
 
 #[test]

@@ -102,6 +102,7 @@ def analyze(
     every: int = 1,
     distances: Iterable[int] | None = None,
     engines: Sequence[str] = ...,
+    exact: bool = False,
     level: str = "default",
     threads: int | None = None,
     max_work: int | None = None,

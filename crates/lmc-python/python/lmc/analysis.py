@@ -102,6 +102,14 @@ class GroupCourse(Course):
     name: str
 
 
+class AdamStep(TypedDict):
+    """How weights moved along the moments of Adam."""
+
+    elements: int
+    explained: float
+    gradient: float | None
+
+
 # `from` is a keyword.
 Pair = TypedDict(
     "Pair",
@@ -111,6 +119,7 @@ Pair = TypedDict(
         "steps": int,
         "all": Change,
         "groups": list[GroupChange],
+        "adam": AdamStep | None,
         "missing_tensors": int,
         "missing_names": list[str],
         "new_tensors": int,
@@ -234,6 +243,7 @@ class Analysis(TypedDict):
     version: int
     program: str
     level: str
+    sample: int
     steps_from: Literal["store", "names", "places"]
     checkpoints: list[Checkpoint]
     pairs: list[Pair]

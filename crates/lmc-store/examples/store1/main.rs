@@ -15,8 +15,8 @@ use std::{env, fs};
 
 use serde_json::{Value, json};
 
-/// The page about the folder, which is not made.
-const PAGE: &str = "README.md";
+/// The page about the folder, and the list of frozen vectors, which are not made.
+const OTHERS: [&str; 2] = ["README.md", "frozen.txt"];
 
 /// Names, with `/` between parts, and contents.
 type Files = BTreeMap<String, Vec<u8>>;
@@ -33,7 +33,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
-/// All files but [`PAGE`].
+/// All files but [`OTHERS`].
 fn contents() -> Result<Files, Box<dyn Error>> {
     let mut files = Files::new();
     let mut add = |name: &str, value: &Value| files.insert(name.into(), (format!("{value:#}\n")).into_bytes());
@@ -51,7 +51,7 @@ fn contents() -> Result<Files, Box<dyn Error>> {
     Ok(files)
 }
 
-/// The files of a folder but [`PAGE`].
+/// The files of a folder but [`OTHERS`].
 fn files_of(folder: &Path) -> Result<Files, Box<dyn Error>> {
     let (mut files, mut folders) = (Files::new(), vec![folder.to_path_buf()]);
     while let Some(next) = folders.pop() {
@@ -64,7 +64,7 @@ fn files_of(folder: &Path) -> Result<Files, Box<dyn Error>> {
             }
         }
     }
-    files.remove(PAGE);
+    files.retain(|name, _| !OTHERS.contains(&&**name));
     Ok(files)
 }
 
@@ -75,7 +75,7 @@ fn write(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
         let path = entry?.path();
         match path.is_dir() {
             true => fs::remove_dir_all(path)?,
-            false if path.ends_with(PAGE) => {}
+            false if OTHERS.iter().any(|other| path.ends_with(other)) => {}
             false => fs::remove_file(path)?,
         }
     }

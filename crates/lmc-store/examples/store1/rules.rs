@@ -1,5 +1,6 @@
 //! Changes of the valid stores: one for each rule that it breaks, and some that break none.
 
+use lmc_testing::handmade::{FrameBlock, frame_of_blocks};
 use serde_json::Value;
 
 use crate::rule::{Data, Marker, Object, Record, Rule, Shard, Stores, Tag, rule};
@@ -29,6 +30,18 @@ fn listed() -> Vec<Rule> {
 fn raw_frame(header: &[u8], contents: &str) -> Vec<u8> {
     let block = (u32::try_from(contents.len()).expect("it is small") << 3 | 1).to_le_bytes();
     [&[0x28, 0xb5, 0x2f, 0xfd], header, &block[..3], contents.as_bytes()].concat()
+}
+
+/// A frame of a blank, then so many blanks, then a document.
+fn blank_frame(contents: &str, blanks: &[FrameBlock]) -> Vec<u8> {
+    let length = |block: &FrameBlock| match *block {
+        FrameBlock::Raw(ref bytes) => bytes.len(),
+        FrameBlock::Rle(_, length) | FrameBlock::Literals(_, length) => length,
+        FrameBlock::Match(_, length) => length as usize,
+    };
+    let (first, last) = (FrameBlock::Raw(vec![b' ']), FrameBlock::Raw(contents.into()));
+    let blocks = [&[first], blanks, &[last]].concat();
+    frame_of_blocks(blocks.iter().map(length).sum(), &blocks)
 }
 
 /// A frame with a checksum.
@@ -82,6 +95,8 @@ pub(crate) fn good(stores: &Stores) -> Vec<Rule> {
             .stored(Shard(2), raw_frame(&[0, 0x58], &shard)),
         rule("deltas", "1", "frame-with-checksum", "a frame may have a checksum")
             .stored(Shard(2), with_checksum(&shard)),
+        rule("deltas", "1", "frame-blocks-of-2-17", "a block of a frame may decode to 2^17 bytes")
+            .stored(Shard(2), blank_frame(&shard, &[FrameBlock::Rle(b' ', 1 << 17), FrameBlock::Match(1, 1 << 17)])),
         rule("deltas", "1", "foreign", "other objects are foreign: of no step, of no such generation, of no tag")
             .put("snapshots/.DS_Store", "x")
             .put("snapshots/9007/199/254/740/989-1.json", "x")
@@ -218,6 +233,8 @@ fn frames(stores: &Stores) -> Vec<Rule> {
     let (text, bytes) = (of.text(Shard(2)), of.bytes(Shard(2)).to_vec());
     let damaged =
         |name, why, stored| rule("deltas", "1", name, why).stored(Shard(2), stored).restores(&[2, 3], "damaged");
+    let above =
+        |name, blanks| damaged(name, "a block of a frame decodes to at most 2^17 bytes", blank_frame(&text, &[blanks]));
     let skipped = [0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0];
     let mut checksum = with_checksum(&text);
     *checksum.last_mut().expect("it is not empty") ^= 1;
@@ -238,6 +255,8 @@ fn frames(stores: &Stores) -> Vec<Rule> {
         damaged("frame-window", "a window has at most 2^27 bytes", raw_frame(&[0, 0x90], &text)),
         damaged("frame-dictionary", "a frame needs no dictionary", raw_frame(&[1, 0x58, 7], &text)),
         damaged("frame-checksum", "a checksum that is there is right", checksum),
+        above("frame-rle-block-above-2-17", FrameBlock::Rle(b' ', (1 << 17) + 1)),
+        above("frame-match-above-2-17", FrameBlock::Match(1, (1 << 17) + 1)),
         rule("deltas", "1", "shard-hash", "the key is the hash of the stored bytes")
             .put(of.key(Shard(2)), other)
             .restores(&[2, 3], "damaged"),
@@ -258,8 +277,13 @@ fn shards(stores: &Stores) -> Vec<Rule> {
             .lose(of.key(Shard(1)))
             .restores(&[1, 2, 3], "damaged"),
         rule("deltas", "4", "shard-unlisted", "all shards of a chain are listed")
-            .edit(Shard(3), "/shards/0", format!("\"{}\"", of.id(Shard(2))))
-            .edit(Shard(3), "/shards/1", format!("\"{id}\""))
+            .edit(Shard(3), "/shards", format!("[\"{}\"]", of.id(Shard(2))))
+            .edit(Shard(3), "/sets/0/base", "[1,0]")
+            .edit(Shard(3), "/files/0/segments_of", "")
+            .edit(Shard(3), "/files/0/extents/0/0", "0")
+            .edit(Shard(3), "/files/1/segments_of", "")
+            .edit(Shard(3), "/files/2/segments_of", "")
+            .edit(Shard(3), "/files/2/extents/0/0", "0")
             .restores(&[3], "damaged"),
         rule("deltas", "4", "data-missing", "data objects are there")
             .lose(of.key(Data(1)))

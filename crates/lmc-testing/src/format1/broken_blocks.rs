@@ -2,7 +2,11 @@
 
 use super::containers::too_costly;
 use super::{Broken, broken_delta, broken_file, redigested};
-use crate::handmade::{FIRST, LEAF, copy, encoded, frame_with_window, naming, naming_in_columns, records, stored};
+use crate::handmade::{
+    FIRST, FrameBlock, LEAF, copy, encoded, frame_of_blocks, frame_with_window, naming, naming_in_columns, records,
+    stored,
+};
+use crate::reference::content_hash;
 use crate::reference::write::block::{Block, BlockFields, Cluster, Column, Plain, Stream};
 use crate::reference::write::{File, varint, zstd_frame};
 
@@ -23,7 +27,7 @@ fn changed(name: &str, section: &'static str, rule: &'static str, change: impl F
 }
 
 /// Zeros in one cluster.
-fn zeros(length: usize) -> BlockFields {
+pub(super) fn zeros(length: usize) -> BlockFields {
     let plain = Plain { raw: vec![0; length], width_code: 0, stream: Stream::of(0, zero()) };
     encoded(&Block::of(Column::Plain(plain), 0))
 }
@@ -36,12 +40,12 @@ fn heads() -> Vec<Broken> {
     let of = |name: &str, rule, change: fn(&mut BlockFields)| changed(name, "3.1", rule, change);
     let length = "the raw length of a block must be 1 to 2^24";
     let lane_sets = "a block must have no lane sets, or two";
-    let mut long = zeros(1 << 24);
-    long.raw_length += 1;
+    let long = zeros((1 << 24) + 1);
     let leaf = {
         let mut file = File::new(vec![stored(b"no leaf").record(), stored(b"more").record()]);
-        file.index = File::new(file.records.clone()).index;
-        broken_delta("block-no-leaf", "2.5", "all blocks but the last must have a whole number of leaves", file, &[])
+        file.index.content_hash = content_hash(b"no leafmore");
+        // The digests are right: the index has those of the blocks.
+        broken_file("block-no-leaf", "2.5", "all blocks but the last must have a whole number of leaves", &file)
     };
     let digest = {
         let mut fields = stored(b"eight by");
@@ -51,10 +55,7 @@ fn heads() -> Vec<Broken> {
         Broken { name: "block-digest".into(), section: "3.1", rule, file, bases: Vec::new(), optional: None }
     };
     vec![
-        of("block-empty", length, |fields| {
-            fields.raw_length = 0;
-            fields.bulk[0].clear();
-        }),
+        block("block-empty", "3.1", length, &stored(b"")),
         block("block-above-2-24", "3.1", length, &long),
         leaf,
         of("lane-sets-1", lane_sets, |fields| {
@@ -73,6 +74,12 @@ fn heads() -> Vec<Broken> {
         of("head-cut", "the head must have a digest", |fields| fields.digest.truncate(15)),
         digest,
         of("method-4", "the method of a column must be 0 to 3", |fields| fields.columns[0][0] = 4),
+        // As a predicted column would be.
+        delta("method-255", "3.3", "the method of a column must be 0 to 3", {
+            let mut fields = copy(&[(1, 0, FIRST)]);
+            fields.columns[0][0] = 255;
+            fields
+        }),
         of("body-check-without-ranges", "only a block that names ranges has the xxh3-64 of its body", |fields| {
             fields.has_body_check = true;
         }),
@@ -134,18 +141,25 @@ fn columns() -> Vec<Broken> {
     let sum = "the lengths of extents must add up to the raw length";
     vec![
         block("columns-17", "3.1", "a block must have 1 to 16 columns", &many),
-        of("extent-column-2", "an extent must belong to a column", |fields| fields.extents[1].0 = 2),
+        of("extent-column-2", "an extent must belong to a column", |fields| {
+            fields.extents.push((2, 1));
+            (fields.extent_count, fields.raw_length) = (4, 7);
+        }),
         of("extent-empty", "an extent must have at least 1 byte", |fields| {
             fields.extents.push((0, 0));
             fields.extent_count += 1;
         }),
-        of("extents-short", sum, |fields| fields.extents[1].1 = 2),
-        of("extents-long", sum, |fields| fields.extents[1].1 = 4),
+        of("extents-short", sum, |fields| fields.raw_length = 7),
+        of("extents-long", sum, |fields| fields.raw_length = 5),
         of("extents-sum-modulo-2-64", sum, |fields| {
             fields.extents[0].1 = u64::MAX - 1;
             fields.extents[2].1 = 5;
         }),
-        of("column-empty", "a column must have at least 1 byte", |fields| fields.extents[1].0 = 0),
+        of("column-empty", "a column must have at least 1 byte", |fields| {
+            fields.extents = vec![(0, 6)];
+            fields.extent_count = 1;
+            fields.bulk = vec![b"aabbba".into(), vec![]];
+        }),
         of("extents-cut", "there must be as many extents as are counted", |fields| fields.extent_count = 4),
         repeat("repeat-of-none", "a repeat must be of at least 1 extent", |fields| fields.repeats[0].count = 0),
         repeat("repeat-of-more", "a repeat must be of extents that are stated", |fields| fields.repeats[0].count = 3),
@@ -183,6 +197,13 @@ fn frames() -> Vec<Broken> {
     let mut checked = zstd.compress(&raw).expect("zstd compresses anything");
     *checked.last_mut().expect("a frame is not empty") ^= 1;
     let long = [7; 1025];
+    // A byte, and a block of more than one may have.
+    const MOST: usize = 1 << 17;
+    let above = |name: &str, second| {
+        let raw = vec![7; MOST + 2];
+        let frame = frame_of_blocks(raw.len(), &[FrameBlock::Raw(vec![7]), second]);
+        block(name, "3.3", "a block of a frame must decode to at most 2^17 bytes", &zstd_column(&raw, 0, &frame))
+    };
     let width = |name: &str, code: u8, length: usize| {
         let raw = vec![7; length];
         block(name, "3.3", "a column must have whole elements", &zstd_column(&raw, code, &zstd_frame(&raw)))
@@ -209,6 +230,10 @@ fn frames() -> Vec<Broken> {
         of("zstd-magic", "a zstd frame begins with its magic number", &[&[0x27], &frame[1..]].concat()),
         of("zstd-window-2-31", single_segment, &frame_with_window(&raw, 31)),
         block("zstd-window-small", "3.3", single_segment, &zstd_column(&long, 0, &frame_with_window(&long, 10))),
+        above("zstd-raw-block-above-2-17", FrameBlock::Raw(vec![7; MOST + 1])),
+        above("zstd-rle-block-above-2-17", FrameBlock::Rle(7, MOST + 1)),
+        above("zstd-literals-above-2-17", FrameBlock::Literals(7, MOST + 1)),
+        above("zstd-match-above-2-17", FrameBlock::Match(1, MOST as u32 + 1)),
         block("zstd-width-code-4", "3.3", "the width code must be 0 to 3", &zstd_column(&raw, 4, &frame)),
         width("zstd-part-of-an-element-2", 1, 99),
         width("zstd-part-of-an-element-8", 3, 100),
@@ -246,7 +271,7 @@ fn ranges() -> Vec<Broken> {
     let features = "a block that names a range needs bit 0 of the required features";
     vec![
         of("source-2", "a source must be a base that is named", [2, 0, 1]),
-        of("range-empty", "a range must have at least 1 byte", [1, 0, 0]),
+        delta("range-empty", "3.6", "a range must have at least 1 byte", copy(&[(1, 0, b""), (1, 0, FIRST)])),
         of("range-long", within, [1, 0, base + 1]),
         of("range-at-the-end", within, [1, base, 1]),
         of("range-end-modulo-2-64", within, [1, u64::MAX, 2]),

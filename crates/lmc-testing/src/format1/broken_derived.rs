@@ -23,13 +23,28 @@ const HALF: [u8; 4] = [0, 0, 0, 0x3f];
 
 /// A column of `length` bytes predicted by this operand: its kind, its fields, and its ranges.
 fn of(name: impl Into<String>, rule: &'static str, width_code: u8, length: u8, operand: &[&[u8]]) -> Broken {
+    of_base(name, rule, width_code, length, operand, &base())
+}
+
+/// [`of`] a base of zeros, from which zeros follow, as the column has: so nothing else is wrong.
+fn of_zeros(name: impl Into<String>, rule: &'static str, width_code: u8, length: u8, operand: &[&[u8]]) -> Broken {
+    of_base(name, rule, width_code, length, operand, &[0; 1024])
+}
+
+fn of_base(
+    name: impl Into<String>,
+    rule: &'static str,
+    width_code: u8,
+    length: u8,
+    operand: &[&[u8]],
+    base: &[u8],
+) -> Broken {
     let operand = operand.concat();
     let (kind, rest) = operand.split_first().expect("an operand has a kind");
     let (n, w) = (length >> width_code, 8 << width_code);
     let fields = fields(length, &[&start(width_code, *kind), rest, &zeros(n, w)], 17);
-    let base = base();
-    let file = File { features: 17, ..File::delta(&[&base], records(&[fields])) };
-    broken_delta(name, "3.10", rule, file, &[&base])
+    let file = File { features: 17, ..File::delta(&[base], records(&[fields])) };
+    broken_delta(name, "3.10", rule, file, &[base])
 }
 
 pub(super) fn all() -> Vec<Broken> {
@@ -132,7 +147,7 @@ fn codes() -> Vec<Broken> {
     // Eight codes in four groups.
     let with = |name: &str, rule, width_code, fields: [u8; 5], f: [u8; 4], bytes: [u64; 2]| {
         let operand = [&[10][..], &fields, &f, &[4, 2, 2, 3], &range(bytes[0]), &range(bytes[1])];
-        of(format!("codes-{name}"), rule, width_code, 8, &operand)
+        of_zeros(format!("codes-{name}"), rule, width_code, 8, &operand)
     };
     let codes = |name: &str, rule, fields: [u8; 5]| with(name, rule, 0, fields, HALF, [32, 16]);
     let mut all = vec![
@@ -153,6 +168,7 @@ fn codes() -> Vec<Broken> {
         with("scales-f4", scale, 0, [10, 13, 0, 10, 18], HALF, [32, 2]),
         with("scales-f64", scale, 0, [10, 13, 0, 10, 21], HALF, [32, 32]),
         with("e4m3-of-2-bytes", one, 1, [10, 13, 0, 10, 10], HALF, [16, 16]),
+        with("i8-of-2-bytes", one, 1, [10, 3, 0, 10, 10], HALF, [16, 16]),
     ];
     for (name, f) in NOT_FINITE {
         all.push(with(&format!("f-{name}"), FINITE, 0, [10, 13, 0, 10, 10], f.to_le_bytes(), [32, 16]));
@@ -195,7 +211,7 @@ fn scales() -> Vec<Broken> {
     let to = "to of scales must be 8, 9, 10, 13 or 17";
     // As many scales as the column has elements, of groups of two.
     let with = |name: &str, rule, width_code: u8, fields: [u8; 4], f: [u8; 4], k: &[u8], bytes| {
-        of(format!("scales-{name}"), rule, width_code, 8, &[&[11], &fields, &f, k, &range(bytes)])
+        of_zeros(format!("scales-{name}"), rule, width_code, 8, &[&[11], &fields, &f, k, &range(bytes)])
     };
     let scales = |name: &str, rule, width_code: u8, fields: [u8; 4]| {
         with(name, rule, width_code, fields, HALF, &[2], 64 >> width_code)
@@ -218,6 +234,8 @@ fn scales() -> Vec<Broken> {
         scales("f32-of-8-bytes", WIDTH, 3, [10, 10, 0, 10]),
         with("k-0", "a group must have at least 1 element", 0, [10, 17, 0, 10], HALF, &[0], 64),
     ];
+    let of_nothing = [&[11, 10, 17, 0, 10][..], &HALF, &[0, 0]];
+    all.push(of_zeros("scales-k-0-of-nothing", "a group must have at least 1 element", 0, 8, &of_nothing));
     for (name, f) in NOT_FINITE {
         all.push(with(&format!("f-{name}"), FINITE, 0, [10, 17, 0, 10], f.to_le_bytes(), &[2], 64));
     }
@@ -252,11 +270,11 @@ fn of_fields() -> Vec<Broken> {
     let numbers = "the blocks must have the field";
     let whole = "a column must have a whole number of fields";
     let with = |name: &str, rule, length: u8, fields: [u8; 3], bytes| {
-        of(format!("field-{name}"), rule, 0, length, &[&[12], &fields, &range(bytes)])
+        of_zeros(format!("field-{name}"), rule, 0, length, &[&[12], &fields, &range(bytes)])
     };
     vec![
         with("from-e4m3", FROM, 16, [13, 2, 1], 32),
-        with("from-7", FROM, 16, [7, 2, 1], 128),
+        with("from-7", FROM, 2, [7, 2, 0], 128),
         with("from-11", FROM, 16, [11, 2, 1], 256),
         with("of-f32", types, 16, [10, 0, 0], 64),
         with("of-type-4", types, 16, [10, 4, 0], 128),

@@ -1,5 +1,6 @@
 //! Predicted columns (§3.7) that break a rule.
 
+use super::broken_optimizer::{fields, start, zeros};
 use super::{Broken, broken_delta};
 use crate::handmade::records;
 use crate::reference::write::File;
@@ -10,6 +11,14 @@ fn column(name: &str, section: &'static str, rule: &'static str, head: &[&[u8]])
     let (base, fields) = with_head(&head.concat());
     let file = File { features: 1, ..File::delta(&[&base], records(&[fields])) };
     broken_delta(name, section, rule, file, &[&base])
+}
+
+/// A column of 16 zeros of this width code, whose operand has this kind and so many zeros of the base.
+fn of_zeros(name: &str, rule: &'static str, [width_code, kind, length]: [u8; 3], features: u32) -> Broken {
+    let base = [0; 16];
+    let operand = [1, 1, 0, length];
+    let fields = fields(16, &[&start(width_code, kind), &operand, &zeros(16 >> width_code, 8 << width_code)], features);
+    broken_delta(name, "3.7", rule, File { features, ..File::delta(&[&base], records(&[fields])) }, &[&base])
 }
 
 pub(super) fn all() -> Vec<Broken> {
@@ -32,6 +41,9 @@ pub(super) fn all() -> Vec<Broken> {
         operand("operand-kind-255", "the kind of an operand must be 0 to 12", &conversion(255)),
         operand("conversion-2-to-2-bytes", width, &conversion(2)),
         start("conversion-1-to-4-bytes", width, [3, 2]),
+        of_zeros("conversion-1-of-zeros", width, [2, 1, 16], 1),
+        of_zeros("conversion-2-of-zeros", width, [1, 2, 16], 1),
+        of_zeros("operand-kind-14", "the kind of an operand must be 0 to 12", [1, 14, 16], 17),
         operand("conversion-0-of-f32", exactly, &conversion(0)),
         operand("operand-ranges-0", "an operand must have at least one range", &[1, 0]),
         operand("operand-short", exactly, &[1, 2, 1, 0, 6, 1, 6, 9]),

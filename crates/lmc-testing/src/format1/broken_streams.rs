@@ -47,8 +47,8 @@ fn streams() -> Vec<Broken> {
     vec![
         block("plain-part-of-an-element", "3.3", "a column must have whole elements", &part),
         block("plain-width-code-4", "3.3", "the width code must be 0 to 3", &width),
-        of("map-4", "the map must be 0 to 3", 2, &[&[4, 0, 1, 0], &BYTES], &[1, 2]),
-        of("mask-4", "the mask must be 0 to 3", 2, &[&[0, 4, 1, 0], &BYTES], &[1, 2]),
+        of("map-4", "the map must be 0 to 3", 2, &[&[4, 0, 1, 0], &BYTES], &[0, 0]),
+        of("mask-4", "the mask must be 0 to 3", 2, &[&[0, 4, 2, 1, 0], &BYTES], &[0, 0]),
         of("clusters-0", cluster, 2, &[&[0, 0, 0, 0]], &[]),
         of("mask-bits-clusters-0", cluster, 2, &[&[0, 1, 1], &BYTES, &[0, 0]], &[1]),
         of(
@@ -56,9 +56,17 @@ fn streams() -> Vec<Broken> {
             "a stream must have at most 16 clusters",
             2,
             &[&[0, 0, 17, 0], &BYTES, &clusters],
-            &[0, 1, 2],
+            &[0, 0, 0],
         ),
-        of("patches-2", "patches must be 0 or 1", 2, &[&[0, 0, 1, 2], &BYTES], &[1, 2]),
+        of("patches-2", "patches must be 0 or 1", 2, &[&[0, 0, 1, 2], &BYTES], &[0, 0]),
+        // A patch of element 1, as it is for a decoder that takes any number but 0 for 1.
+        of(
+            "patches-255",
+            "patches must be 0 or 1",
+            2,
+            &[&[0, 0, 1, 255, 1, 0], &TWO_BYTES, &[2], &BYTES],
+            &[0, 1, 1, 0],
+        ),
     ]
 }
 
@@ -171,14 +179,28 @@ fn patches() -> Vec<Broken> {
             &[63, 1, 0, 0, 0, 0],
             &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
         ),
+        // Gaps of one bit and 63 open ones: 1 and 2^64 - 2, which lead to element 0 modulo 2^64. Changes are 1.
+        plain(
+            "patch-gaps-sum-modulo-2-64",
+            "3.3.3",
+            among,
+            (10, 0),
+            &[&[0, 0, 1, 1, 2, 0], &[63, 0, 1, 0x11], &[0, 0, 0], &[16], &BYTES],
+            &[&[1, 1, 0, 0, 0, 0, 0, 0, 0, 0][..], &[2, 0, 0, 0, 0, 0, 0, 0], &[0xfd], &[0xff; 7]].concat(),
+        ),
         counted("patches-2-32", "the number of patches must be 1 to m", &TWO_TO_32, &[2]),
         counted("patches-length-2-32", "the bulk must be as long as the head implies", &[1], &TWO_TO_32),
     ]
 }
 
 fn codes() -> Vec<Broken> {
+    // Bits of 0 change the first element, or the second under bucket 1, to 0.
     let of = |name: &str, rule, gaps: &[u8], bits: &[u8]| {
-        patched(name, "3.3.4", rule, (1, 0), &[gaps, &[8, 0, 0]].concat(), bits)
+        let head = [&[0, 0, 1, 1, 1, 0], gaps, &[8, 0, 0, bits.len() as u8], &BYTES];
+        let first = usize::from(gaps[1] == 1);
+        let mut bulk = [0; 10];
+        bulk[first] = 1;
+        plain(name, "3.3.4", rule, (10, 0), &head, &[&bulk[..], bits].concat())
     };
     let complete = "a code must be complete";
     let above = "first + count - 1 must be at most 255";
@@ -186,10 +208,18 @@ fn codes() -> Vec<Broken> {
     vec![
         of("code-raw-bits-64", "the raw bits of a code must be at most 63", &[64, 0, 0], &[0; 9]),
         of("code-first-255", above, &[0, 255, 1, 0x11], &[0; 2]),
+        // Only buckets 1 and 2 have codes.
+        of("code-last-256", above, &[&[0, 1, 255, 0x11][..], &[0; 127]].concat(), &[0; 2]),
         of("code-incomplete", complete, &[0, 0, 1, 0x21], &[0; 2]),
         of("code-oversubscribed", complete, &[0, 0, 2, 0x11, 1], &[0; 2]),
         of("code-of-no-bucket", complete, &[0, 0, 1, 0], &[0; 2]),
-        of("code-length-12", "a code length must be at most 11", &[0, 0, 2, 0xc1, 0x02], &[0; 2]),
+        // Lengths 1 to 11, and 12 twice: the code is complete.
+        of(
+            "code-length-12",
+            "a code length must be at most 11",
+            &[0, 0, 12, 0x21, 0x43, 0x65, 0x87, 0xa9, 0xcb, 0x0c],
+            &[0; 2],
+        ),
         of("code-half-byte", "a last half-byte left over must be 0", &[0, 0, 2, 0x21, 0x12], &[0; 2]),
         of("code-bucket-wide", wide, &[63, 2, 0], &[0; 9]),
         of("code-bucket-255-wide", wide, &[1, 255, 0], &[0; 9]),
@@ -215,13 +245,12 @@ fn clusters() -> Vec<Broken> {
         block("coder-without-lanes", "5.1", "a block with a coder must have two lane sets", &fields)
     };
     vec![
-        of("cluster-flag", "reserved flags of a cluster must be 0", &[4, 0, 0, 8, 0], &[1, 2, 3]),
+        of("cluster-flag", "reserved flags of a cluster must be 0", &[4, 0, 0, 8, 0], &[0; 3]),
         of("cluster-z", bits, &[0, 9, 0, 0, 0], &[]),
-        of("cluster-h", bits, &[0, 0, 1, 8, 0], &[1, 2, 3]),
+        of("cluster-h", bits, &[0, 0, 1, 8, 0], &[0; 3]),
         of("cluster-sum-256", bits, &[0, 0, 248, 16, 0], &[0; 6]),
-        of("cluster-sign-plane", "with a sign plane, z must be at least 1", &[2, 0, 0, 8, 0], &[1, 2, 3, 0]),
+        of("cluster-sign-plane", "with a sign plane, z must be at least 1", &[2, 0, 0, 8, 0], &[0; 4]),
         of("cluster-symbols-without-coder", "s must be 0 without a coder", &[0, 0, 0, 7, 0], &[0; 7]),
-        of("cluster-coder-2", "the coder must be 0, 1, 7 or 12", &[0, 0, 0, 0, 2, 0, 0, 127, 1], &[]),
         of("raw-bits-unused", "unused bits of the last byte must be 0", &[0, 0, 7, 1, 0], &[0x0f]),
         of("sign-plane-unused", "unused bits of the last byte must be 0", &[2, 1, 7, 0, 0], &[0x0f]),
         map("cluster-map-2", "the cluster of a run must be less than G", &[0, 0, 6, 2, 0], &[0, 1]),
@@ -307,6 +336,8 @@ fn tables() -> Vec<Broken> {
     // 256 symbols and an escape, of 4096 slots: 255 times 15, 255 and 16.
     let everything = [&[0, 255][..], &[15; 255], &[0xff, 1], &[16]].concat();
     vec![
+        // Frequencies of 2 and 2, whose sum is 2^2.
+        of("cluster-coder-2", "the coder must be 0, 1, 7 or 12", 2, 8, &[0, 1, 2, 2, 0]),
         of("table-first-255", above, 1, 8, &[255, 1, 0x11, 0]),
         of("table-symbol-wide", wide, 7, 1, &[0, 2, 0, 64, 64, 0]),
         of("table-huffman-symbol-wide", wide, 1, 1, &[2, 0, 0x11]),

@@ -2,7 +2,9 @@
 
 use super::{Feature, redigested};
 use crate::data::noise;
-use crate::handmade::{BASES, FIRST, LEAF, copy, encoded, filled, naming, records, stored};
+use crate::handmade::{
+    BASES, FIRST, FrameBlock, LEAF, copy, encoded, filled, frame_of_blocks, naming, records, stored,
+};
 use crate::reference::write::block::{Block, BlockFields, Column, Zstd};
 use crate::reference::write::{Bases, File, Record, Segment, varint, zstd_frame};
 use sha2::{Digest as _, Sha256};
@@ -90,13 +92,7 @@ pub(super) fn sha256(bytes: &[u8]) -> [u8; 32] {
 }
 
 fn records_of_digests() -> Vec<Feature> {
-    let of_both = digests(&[
-        (0, 1, sha256(b"first")),
-        (0, 2, *blake3::hash(b"first").as_bytes()),
-        (1, 1, sha256(FIRST)),
-        (1, 2, *blake3::hash(FIRST).as_bytes()),
-        (2, 1, sha256(b"")),
-    ]);
+    let of_both = digests(&[(0, 1, sha256(b"first")), (0, 2, [2; 32]), (1, 1, sha256(FIRST)), (2, 1, sha256(b""))]);
     let mut of_bases = delta(&[FIRST, b""], &[copy(&[(1, 4, b"first")])]);
     of_bases.records.push(of_both);
     vec![
@@ -107,7 +103,7 @@ fn records_of_digests() -> Vec<Feature> {
         feature(
             "digests-of-bases",
             "2.7",
-            "SHA-256 and BLAKE3 of the file and of bases",
+            "SHA-256 of the file and of bases, and a digest of an algorithm that is not defined",
             of_bases,
             &[FIRST, b""],
             b"first",
@@ -226,6 +222,8 @@ fn bases() -> Vec<Feature> {
     let fields = BlockFields { body_check_error: 1, ..one.clone() };
     wrong.records[1] = fields.record();
     let own = [stored(b"0123456789"), copy(&[(0, 2, b"23456")])];
+    let copies = (0..8).map(|i| copy(&[(0, i * LEAF, b"a")]));
+    let chain: Vec<BlockFields> = [stored(b"a")].into_iter().chain(copies).collect();
     let mixed = [stored(b"0123456789"), copy(&[(0, 5, b"56789"), (1, 0, b"the"), (0, LEAF - 2, b"\0\0")])];
     vec![
         feature(
@@ -275,6 +273,14 @@ fn bases() -> Vec<Feature> {
             delta(&[FIRST], &mixed),
             &[FIRST],
             &filled(&[b"0123456789", b"56789the\0\0"]),
+        ),
+        feature(
+            "depth-8",
+            "3.6",
+            "nine blocks, each of which is predicted by the one before it, so that the last has the largest depth",
+            delta(&[], &chain),
+            &[],
+            &filled(&[&b"a"[..]; 9]),
         ),
     ]
 }
@@ -378,6 +384,7 @@ fn frames() -> Vec<Feature> {
     let no_dictionary = [&frame[..4], &[frame[4] | 1, 0], &frame[5..]].concat();
     let mut zstd = zstd::bulk::Compressor::new(3).expect("zstd has this level");
     zstd.include_checksum(true).expect("zstd has checksums");
+    let long = [7; 1 << 18];
     let checked = zstd.compress(text).expect("zstd compresses anything");
     vec![
         feature("zstd", "3.3", "a zstd column of bytes", framed(text, frame.clone()), &[], text),
@@ -385,6 +392,14 @@ fn frames() -> Vec<Feature> {
         of("zstd-planes-4", "a zstd column of the planes of elements of 4 bytes", 2),
         of("zstd-planes-8", "a zstd column of the planes of elements of 8 bytes", 3),
         feature("zstd-checksum", "3.3", "a frame with a checksum", framed(text, checked), &[], text),
+        feature(
+            "zstd-blocks-of-2-17",
+            "3.3",
+            "a frame with blocks of the most bytes that one decodes to",
+            framed(&long, frame_of_blocks(long.len(), &[FrameBlock::Rle(7, 1 << 17), FrameBlock::Match(1, 1 << 17)])),
+            &[],
+            &long,
+        ),
         feature(
             "zstd-dictionary-0",
             "3.3",

@@ -13,7 +13,7 @@ use crate::reference::write::entropy::Coder;
 use std::iter::zip;
 
 pub(super) fn all() -> Vec<Feature> {
-    [casts(), scales(), fields(), contexts(), sources()].into_iter().flatten().collect()
+    [casts(), scales(), fields(), contexts(), sources(), vec![in_single_precision()]].into_iter().flatten().collect()
 }
 
 // Codes of §4.
@@ -360,4 +360,123 @@ fn sources() -> Vec<Feature> {
         &bases,
         &[first, &zeros, &block.raw()].concat(),
     )]
+}
+
+/// Numbers near these; where there is one, such that both results are different.
+fn apart(middles: &[f32], results: impl Fn(usize, f32) -> [f64; 2]) -> Vec<f32> {
+    let differ = |i, x: f32| {
+        let [single, double] = results(i, x);
+        single != double
+    };
+    let near = |(i, middle): (usize, &f32)| {
+        let mut near = (0..80).map(|ulps| f32::from_bits(middle.to_bits() - 40 + ulps));
+        near.find(|&x| differ(i, x)).unwrap_or(*middle)
+    };
+    let numbers: Vec<f32> = middles.iter().enumerate().map(near).collect();
+    let differing = numbers.iter().enumerate().filter(|&(i, x)| differ(i, *x)).count();
+    assert!(4 * differing >= numbers.len(), "of {} numbers only {differing} show it", numbers.len());
+    numbers
+}
+
+/// The BF16 that is nearest to a positive number, as its value.
+fn bf16(y: f64) -> f64 {
+    let bits = y.to_bits();
+    f64::from_bits((bits + (1 << 44) - 1 + (bits >> 45 & 1)) >> 45 << 45)
+}
+
+/// Operands whose results are others if any operation is not rounded to binary32.
+fn in_single_precision() -> Feature {
+    let mut random = Random::new(13);
+    let mut any = |n: usize| -> Vec<f32> { (0..n).map(|_| 1.0 + random.below(1 << 23) as f32 / 8_388_608.0).collect() };
+    let f = 0.1f32;
+    let (mut base, mut columns) = (Vec::<u8>::new(), Vec::<Predicted>::new());
+    let mut add = |derivation: fn(u8) -> Derivation, case: u8, width_code: u8, n: usize, data: Vec<Vec<f32>>| {
+        let mut ranges = Vec::new();
+        for numbers in data {
+            let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+            ranges.push(vec![Range { source: 1, offset: base.len() as u64, bytes: bytes.clone() }]);
+            base.extend(bytes);
+        }
+        columns.push(column(derivation(case), width_code, n, ranges));
+    };
+    // Codes: halves of integers; in every other one, only the last operation is of binary64.
+    for operation in 0..3 {
+        let z = any(16);
+        let wide = |i: usize| if i.is_multiple_of(2) { f64::from(f) * f64::from(z[i]) } else { f64::from(f * z[i]) };
+        let halves: Vec<f32> =
+            (0..16).map(|i| (i as f32 - 7.5) * if operation < 2 { f * z[i] } else { 1.0 / (f * z[i]) }).collect();
+        let x = apart(&halves, |i, x| {
+            let (single, double) = match operation {
+                0 => (x / (f * z[i]), f64::from(x) / wide(i)),
+                1 => (x * (1.0 / (f * z[i])), f64::from(x) * (1.0 / wide(i))),
+                _ => (x * (f * z[i]), f64::from(x) * wide(i)),
+            };
+            [f64::from(single).round_ties_even(), double.round_ties_even()]
+        });
+        let groups = |operation| Derivation::Codes {
+            from: F32,
+            to: I8,
+            operation,
+            precision: F32,
+            scales: F32,
+            f: 0.1f32.to_bits(),
+            groups: Groups { row: 16, rows: 1, columns: 1, position: 0 },
+        };
+        add(groups, operation, 0, 16, vec![x, z]);
+    }
+    // Scales, each of one element: in BF16 between two of these, and in F32.
+    for operation in 0..2 {
+        let middles: Vec<f32> = (0..16).map(|i| f32::from_bits(0x3f80_8000 + (i << 19))).collect();
+        let middles: Vec<f32> = middles.iter().map(|m| if operation == 0 { m * f } else { m / f }).collect();
+        let a = apart(&middles, |_, a| {
+            let single = if operation == 0 { a / f } else { a * f };
+            let double = if operation == 0 { f64::from(a) / f64::from(f) } else { f64::from(a) * f64::from(f) };
+            [bf16(single.into()), bf16(double)]
+        });
+        let of = |operation| Derivation::Scales {
+            from: F32,
+            to: BF16,
+            operation,
+            precision: F32,
+            f: 0.1f32.to_bits(),
+            k: 1,
+        };
+        add(of, operation, 1, 16, vec![a]);
+    }
+    let a = apart(&any(16), |_, a| [f64::from(1.0 / (f / a)), f64::from((1.0 / (f64::from(f) / f64::from(a))) as f32)]);
+    let of =
+        |operation| Derivation::Scales { from: F32, to: F32, operation, precision: F32, f: 0.1f32.to_bits(), k: 1 };
+    add(of, 2, 2, 16, vec![a]);
+    // Fields: the integers of Q8_0, Q4_0 and Q4_1, whose largest element is the first.
+    let of = |blocks| Derivation::Field { from: F32, blocks, field: if blocks == 3 { 2 } else { 1 } };
+    let first = 3.7f32;
+    let d = first / 127.0;
+    let mut x = apart(&(1..32).map(|j| (j as f32 * 3.0 + 0.5) * d).collect::<Vec<_>>(), |_, x| {
+        [f64::from((x * (1.0 / d)).round()), (f64::from(x) * (1.0 / (f64::from(first) / 127.0))).round()]
+    });
+    x.insert(0, first);
+    add(of, 8, 0, 32, vec![x]);
+    let d = first / -8.0;
+    let mut x = apart(&(1..32).map(|j| ((j % 13) as f32 - 6.5) * d).collect::<Vec<_>>(), |_, x| {
+        let wide = f64::from(x) * (1.0 / (f64::from(first) / -8.0)) + 8.5;
+        [f64::from((x * (1.0 / d) + 8.5).trunc()), wide.trunc()]
+    });
+    x.insert(0, first);
+    add(of, 2, 0, 16, vec![x]);
+    let (least, greatest) = (0.3f32, first);
+    let d = (greatest - least) / 15.0;
+    let mut x = apart(&(0..30).map(|j| least + ((j % 14) as f32 + 0.5) * d).collect::<Vec<_>>(), |_, x| {
+        let wide = (f64::from(greatest) - f64::from(least)) / 15.0;
+        let wide = (f64::from(x) - f64::from(least)) * (1.0 / wide) + 0.5;
+        [f64::from(((x - least) * (1.0 / d) + 0.5).trunc()), wide.trunc()]
+    });
+    x.extend([least, greatest]);
+    add(of, 3, 0, 16, vec![x]);
+    of_columns(
+        "derived-single-precision",
+        "kinds 10 to 12: results that differ if operations are of binary64",
+        columns,
+        None,
+        &[&base],
+    )
 }

@@ -113,6 +113,14 @@ fn clusters() -> Vec<Feature> {
             Stream::of(1, Cluster { z: 8, h: 5, k: 3, sign_plane: true, ..Cluster::default() }),
         ),
         plain(
+            "planes-of-odd-lengths",
+            "3.5",
+            "a byte plane, three bit planes and a sign plane, of a run and of 13 elements",
+            1,
+            &(0..141).map(|i| (397 * i + 11 * i * i) & 0x7ff | u64::from(i % 3 == 0) << 15).collect::<Vec<_>>(),
+            Stream::of(1, Cluster { z: 1, h: 4, k: 11, sign_plane: true, ..Cluster::default() }),
+        ),
+        plain(
             "sign-plane-alone",
             "3.5",
             "a sign plane and no other bits",

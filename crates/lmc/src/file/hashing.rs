@@ -107,47 +107,38 @@ fn each_step(
     Ok(())
 }
 
-/// Compares raw bytes with the digests that a file has of them.
+/// Compares raw bytes with the SHA-256 that a file has of them.
 pub(crate) struct Comparison {
     source: u32,
-    sha256: Option<(Sha256, Bytes)>,
-    blake3: Option<(Box<blake3::Hasher>, Bytes)>,
+    hasher: Sha256,
+    want: Bytes,
 }
 
 impl Comparison {
     /// Of the file's own bytes (`source` 0), or those of a base; `None` if there is no digest that this version can compute.
     pub(crate) fn of(digests: &[RawDigest], source: u32) -> Option<Self> {
-        let of = |algorithm| digests.iter().find(|d| (d.source, d.algorithm) == (source, algorithm)).map(|d| d.digest);
-        let sha256 = of(DigestAlgorithm::Sha256).map(|want| (Sha256::new(), want));
-        let blake3 = of(DigestAlgorithm::Blake3).map(|want| (Box::default(), want));
-        (sha256.is_some() || blake3.is_some()).then_some(Self { source, sha256, blake3 })
+        let digest = digests.iter().find(|d| (d.source, d.algorithm) == (source, DigestAlgorithm::Sha256))?;
+        Some(Self { source, hasher: Sha256::new(), want: digest.digest })
     }
 
     /// Adds the next bytes.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
-        if let Some((hasher, _)) = &mut self.sha256 {
-            hasher.update(bytes);
-        }
-        if let Some((hasher, _)) = &mut self.blake3 {
-            hasher.update(bytes);
-        }
+        self.hasher.update(bytes);
     }
 
-    /// Fails if a digest is another one. `name`: that of the base.
+    /// Fails if the digest is another one. `name`: that of the base.
     pub(crate) fn finish(self, name: &str) -> Result<()> {
-        let Self { source, sha256, blake3 } = self;
-        let sha256 = sha256.map(|(hasher, want)| ("SHA-256", Bytes::from(hasher.finalize()), want));
-        let blake3 = blake3.map(|(hasher, want)| ("BLAKE3", *hasher.finalize().as_bytes(), want));
-        let Some((what, is, want)) = [sha256, blake3].into_iter().flatten().find(|(_, is, want)| is != want) else {
+        let is = Bytes::from(self.hasher.finalize());
+        if is == self.want {
             return Ok(());
-        };
-        let (is, want) = (hex(&is), hex(&want));
-        Err(match source {
+        }
+        let (is, want) = (hex(&is), hex(&self.want));
+        Err(match self.source {
             0 => Error::damaged(format!(
-                "the {what} of the raw bytes is {is}, and the file gives {want}: somebody changed one of them; fetch the file again"
+                "the SHA-256 of the raw bytes is {is}, and the file gives {want}: somebody changed one of them; fetch the file again"
             )),
             _ => Error::base(format!(
-                "the base {name:?} is not the file that the delta was made from: its {what} is {is}, not {want}, although the content hash \
+                "the base {name:?} is not the file that the delta was made from: its SHA-256 is {is}, not {want}, although the content hash \
                  is the same"
             )),
         })

@@ -17,8 +17,6 @@ pub(crate) const DIGEST_LEN: usize = 32;
 pub enum DigestAlgorithm {
     /// SHA-256.
     Sha256,
-    /// BLAKE3, of 32 bytes and without a key.
-    Blake3,
     /// One that this version does not know, with its number in the file.
     Other(u8),
 }
@@ -27,7 +25,6 @@ impl DigestAlgorithm {
     fn of_code(code: u8) -> Self {
         match code {
             1 => Self::Sha256,
-            2 => Self::Blake3,
             other => Self::Other(other),
         }
     }
@@ -35,18 +32,16 @@ impl DigestAlgorithm {
     fn code(self) -> u8 {
         match self {
             Self::Sha256 => 1,
-            Self::Blake3 => 2,
             Self::Other(code) => code,
         }
     }
 }
 
-/// "SHA-256", "BLAKE3", or "algorithm 7".
+/// "SHA-256", or "algorithm 7".
 impl fmt::Display for DigestAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sha256 => f.write_str("SHA-256"),
-            Self::Blake3 => f.write_str("BLAKE3"),
             Self::Other(code) => write!(f, "algorithm {code}"),
         }
     }
@@ -130,8 +125,8 @@ mod tests {
 
     #[test]
     fn digests_are_kept_in_order() {
-        use DigestAlgorithm::{Blake3, Other, Sha256};
-        let digests = [digest(0, Sha256), digest(0, Blake3), digest(0, Other(200)), digest(2, Sha256)];
+        use DigestAlgorithm::{Other, Sha256};
+        let digests = [digest(0, Sha256), digest(0, Other(2)), digest(0, Other(200)), digest(2, Sha256)];
         let record = encode(&digests);
         let head = &record[HEADER_LEN..];
         assert_eq!(parse(head, 2).unwrap(), digests);
@@ -140,7 +135,7 @@ mod tests {
         for n in 0..head.len() {
             parse(&head[..n], 2).unwrap_err();
         }
-        for wrong in [&[][..], &[digest(0, Blake3), digest(0, Sha256)], &[digest(1, Sha256); 2]] {
+        for wrong in [&[][..], &[digest(0, Other(2)), digest(0, Sha256)], &[digest(1, Sha256); 2]] {
             parse(&encode(wrong)[HEADER_LEN..], 2).unwrap_err();
         }
         let mut found = vec![];

@@ -63,6 +63,11 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     engines: Vec<String>,
 
+    /// Compress all blocks. By default one of eight is, if the checkpoints have more than 1 GiB together: then sizes are estimates, but for
+    /// those of the last checkpoint by itself.
+    #[arg(long)]
+    exact: bool,
+
     /// Compression level of the sizes.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
     level: Level,
@@ -83,6 +88,7 @@ impl AnalyzeArgs {
             every: self.every,
             distances: (!self.distances.is_empty()).then(|| self.distances.clone()),
             engines: self.engines.clone(),
+            exact: self.exact,
             codec: codec.with_max_work(max_work()?),
             stop: Arc::default(),
         })

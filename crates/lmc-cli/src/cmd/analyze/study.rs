@@ -23,6 +23,8 @@ pub struct Study {
     pub distances: Option<Vec<u64>>,
     /// Names of other compressors that are measured, too, on a sample.
     pub engines: Vec<String>,
+    /// Whether all blocks are compressed, however many there are.
+    pub exact: bool,
     /// How the checkpoints are compressed.
     pub codec: CompressOptions,
     /// Another thread sets it to end the study, which then fails.
@@ -57,6 +59,7 @@ impl Study {
     pub(super) fn of(&self, input: &Input, ui: &Ui) -> Result<Analysis> {
         let mut options = AnalyzeOptions::default();
         (options.distances, options.stop) = (self.distances.clone(), self.stop.clone());
+        options.sample = self.exact.then_some(1);
         for distance in self.distances.iter().flatten().filter(|d| !occurs(input, **d)) {
             ui.warn(format_args!(
                 "--distances {distance}: no pair of checkpoints to be compared is so many {}s apart",

@@ -1,11 +1,13 @@
 //! The charts of a page, and their numbers.
 
 use crate::analyze::charts::Charts;
-use crate::analyze::result::{Analysis, Distance, Figures, GroupChange};
+use crate::analyze::result::{Analysis, Distance, Figures, GroupChange, Pair};
+use crate::kind::Kind;
+use crate::page::ROWS;
 use crate::page::chart::Lines;
 use crate::page::html::table;
 use crate::page::svg::{bars, heat_map};
-use crate::text::percent;
+use crate::text::{percent, share};
 
 pub(super) fn write(a: &Analysis, charts: &Charts<'_>, out: &mut String) {
     if charts.layers.is_some() || charts.training.iter().any(Lines::show_something) {
@@ -35,6 +37,7 @@ pub(super) fn write(a: &Analysis, charts: &Charts<'_>, out: &mut String) {
         out.push_str("</div>");
     }
     changes(a, out);
+    states(a, out);
 }
 
 /// The changes by kind and dtype, in numbers.
@@ -52,6 +55,31 @@ fn changes(a: &Analysis, out: &mut String) {
         n => format!("Changes of all {n} pairs of neighbours together: a tensor counts once in each"),
     };
     table(&all, &["kind", "dtype"], &heads, a.changes.iter().map(row), out);
+}
+
+/// The deltas of the states of Adam, and how much of each step is its gradient.
+fn states(a: &Analysis, out: &mut String) {
+    let row = |p: &Pair| {
+        let adam = p.adam?;
+        let part = |kinds: &[Kind]| {
+            let of = p.groups.iter().filter(|g| kinds.contains(&g.kind));
+            let (delta, raw) = of.fold((0, 0), |(d, r), g| (d + g.change.delta_size, r + g.change.raw_size));
+            percent(delta, raw)
+        };
+        let weights = [Kind::Weights, Kind::Embedding, Kind::Norm];
+        let sizes = [&weights[..], &[Kind::Master], &[Kind::ExpAvg], &[Kind::ExpAvgSq]].map(part);
+        let gradient = adam.gradient.map_or("–".to_owned(), share);
+        let steps = [a.checkpoints[p.to].step, p.steps].map(|n| n.to_string());
+        Some(steps.into_iter().chain(sizes).chain([share(adam.explained), gradient]).collect())
+    };
+    if a.pairs.iter().any(|p| p.adam.is_some()) {
+        let unit = a.steps_from.unit();
+        let distance = format!("{unit}s since");
+        let heads = [unit, &distance, "weights", "master", "exp_avg", "exp_avg_sq", "Adam explains", "is gradient"];
+        let caption =
+            "States of Adam: deltas of raw, how much of the step its moments explain, and how much of it is gradient";
+        table(caption, &[], &heads, a.pairs.iter().filter_map(row).take(ROWS), out);
+    }
 }
 
 /// The figures of the last checkpoint.

@@ -20,7 +20,7 @@ pub struct EncodedBoth<'a> {
     pub raw: &'a [u8],
     /// The same, and the bytes behind it that belong to an element which the block's end cuts.
     pub with_rest: &'a [u8],
-    /// Its record given the bases.
+    /// Its record given the bases; empty if the block was only read.
     pub record: &'a [u8],
     /// The records that the same raw bytes have without bases, one after the other: where little changed, blocks of
     /// deltas are larger. Empty if that was not requested.
@@ -32,6 +32,8 @@ pub struct EncodedBoth<'a> {
 struct Job<J> {
     offset: u64,
     len: usize,
+    /// Whether it is encoded.
+    wanted: bool,
     /// Given the bases.
     extents: Vec<Extent>,
     /// The blocks of the same bytes without bases, each with its length.
@@ -52,7 +54,8 @@ pub fn for_call<'a>(compressor: &Compressor, bases: &[Base<'a>]) -> Vec<Base<'a>
 }
 
 /// Encodes every block of `size` bytes given `bases`, which come from [`for_call`], and if `alone` without them too.
-/// Returns the summaries that compression in both ways would return.
+/// Returns the summaries that compression in both ways would return. Of `every` blocks only the first is encoded, and the
+/// others are read; summaries are then those of the blocks that were encoded.
 ///
 /// A worker passes each block to `work`, with reusable memory of its own. Then `take` gets that memory, block by block
 /// in order, with the number of raw bytes so far.
@@ -63,7 +66,7 @@ pub fn encode_both<J: Default + Send>(
     compressor: &Compressor,
     (source, size, layout): (&dyn ReadAt, u64, Layout),
     bases: &[Base<'_>],
-    alone: bool,
+    (alone, every): (bool, u64),
     work: impl Fn(&EncodedBoth<'_>, &mut J) -> Result<()> + Sync,
     mut take: impl FnMut(&mut J, u64),
 ) -> Result<(Summary, Option<Summary>)> {
@@ -87,7 +90,8 @@ pub fn encode_both<J: Default + Send>(
         }
         out.finish();
         let mut out = Output::new(&mut job.record);
-        let delta = encoder.encode(&RawBlock::new(raw, &job.extents), &origin, &mut out)?;
+        let encode = || encoder.encode(&RawBlock::new(raw, &job.extents), &origin, &mut out);
+        let delta = job.wanted.then(encode).transpose()?;
         out.finish();
         let (record, alone_records) = (&job.record[..], &job.alone_records[..]);
         let block = EncodedBoth { offset: job.offset, raw, with_rest: &job.raw, record, alone: alone_records };
@@ -96,14 +100,15 @@ pub fn encode_both<J: Default + Send>(
     };
     let mut jobs = Vec::new();
     jobs.resize_with(compressor.workers().in_flight(), Job::default);
-    let mut next = 0;
+    let (mut next, mut number) = (0, 0);
     compressor.workers().ordered(
         &mut jobs,
         |job| {
             if next == size {
                 return Ok(None);
             }
-            job.offset = next;
+            (job.offset, job.wanted) = (next, number % every == 0);
+            number += 1;
             job.len = cutter.next_block(source, size - next, &mut job.extents)?;
             let end = next + job.len as u64;
             job.alone.clear();
@@ -120,9 +125,9 @@ pub fn encode_both<J: Default + Send>(
         encode,
         |job, done| {
             let (delta, alone) = done?;
-            writer.block(&delta);
+            delta.iter().for_each(|b| writer.block(b));
             alone.iter().for_each(|b| plain_writer.block(b));
-            take(&mut job.own, writer.raw());
+            take(&mut job.own, job.offset + job.len as u64);
             Ok(())
         },
     )?;
