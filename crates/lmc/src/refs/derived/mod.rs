@@ -1,6 +1,7 @@
 //! Finds tensors that are copies of a base's in another precision (`docs/format.md` §3.10). Which one, and how, is found by trial:
 //! a few windows of the tensor are computed from each tensor of as many elements. Names and ranks say which one is tried first.
 
+mod copies;
 mod scales;
 mod trial;
 
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::block::{DerivedFrom, Interleaved, Recipe, Reference};
 use crate::refs::base::Base;
+pub use copies::copied_from;
 use lmc_kernels::predict::Conversion;
 use lmc_kernels::predict::derived::{BLOCK, BlockType, Codes, Number};
 use lmc_layout::dtype::Dtype;
