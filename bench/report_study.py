@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/study.md and docs/study.svg, from bench/results/study.json and the notes in bench/study-notes.md."""
+"""docs/study.svg, and docs/study.md but for its notes, from bench/results/study.json."""
 
 import json
 import statistics
@@ -16,6 +16,8 @@ from origin import sentence  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"model": "bf16 weights", "master": "fp32 weights", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
+#: Between these the page is written by hand.
+BEGIN, END = "<!-- notes:begin -->", "<!-- notes:end -->"
 PHASES = {"pretrain": "#c1272d", "finetune": "#2e7d9a", "sparse": "#0a7c59"}
 
 
@@ -221,13 +223,17 @@ each, and in the last two of each phase{distances}. {sentence(study)}"""
     intro = textwrap.fill(" ".join(intro.split()), 120)
     return f"""# A study of a run
 
-<!-- Written by bench/report_study.py from bench/results/study.json and bench/study-notes.md. -->
+<!-- Written by bench/report_study.py from bench/results/study.json, but for the notes. -->
 
 {intro}
 
 All numbers are per cent of raw, at level `default` unless stated otherwise. Δ: a delta of the previous step.
 
+{BEGIN}
+
 {notes.strip()}
+
+{END}
 
 {analyzed(study)}
 
@@ -269,8 +275,9 @@ Of other models, as their abstracts state them (numbers are those of arXiv).
 def main() -> None:
     study = json.loads((ROOT / "bench" / "results" / "study.json").read_text())
     draw(study, ROOT / "docs" / "study.svg")
-    notes = (ROOT / "bench" / "study-notes.md").read_text()
-    (ROOT / "docs" / "study.md").write_text(page(study, notes))
+    path = ROOT / "docs" / "study.md"
+    notes = path.read_text().partition(BEGIN)[2].partition(END)[0]
+    path.write_text(page(study, notes))
 
 
 if __name__ == "__main__":

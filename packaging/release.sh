@@ -3,14 +3,16 @@
 #
 #   packaging/release.sh [FOLDER]    by default dist/VERSION below the build folder
 #
-# Wheels for Linux on x86-64 and aarch64, with manual pages and completions; the static program for x86-64 with the same; crates, each built
-# from its own files; bills of materials. Each recipe checks what it makes; the wheel for this machine and the program are installed and
-# restore files in empty environments. Needs x86-64 Linux, and `rustup target add x86_64-unknown-linux-musl`. Takes half an hour of two cores.
-# Nothing is uploaded.
+# Crates, each built from its own files; the program in archives, static for x86-64 and for aarch64, and wheels for both, with manual pages
+# and completions; bills of materials. Each is tried as a user has it: wheels in new environments, the static program in a root without any
+# other file, what is for aarch64 under qemu. Needs x86-64 Linux, and `rustup target add x86_64-unknown-linux-musl`. Takes half an hour of two
+# cores. Nothing is uploaded.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=tools/setup.sh
 source tools/setup.sh
+# shellcheck source=tools/cross.sh
+source tools/cross.sh
 
 static=x86_64-unknown-linux-musl
 target=$(target_dir)
@@ -28,9 +30,11 @@ say() { echo "== $* ($SECONDS s)"; }
 say "crates"
 packaging/crates.sh verify
 cp "$target"/package/tmp-registry/*"-$version.crate" "$folder"
-say "the static program"
-packaging/binary.sh "$static"
-cp "$dist/lmc-$version-$static.tar.gz" "$folder"
+for triple in "$static" "$cross_triple"; do
+    say "the program for $triple"
+    packaging/binary.sh "$triple"
+    cp "$dist/lmc-$version-$triple.tar.gz" "$folder"
+done
 say "wheels"
 packaging/wheels.sh
 say "manual pages and completions in the wheels"
@@ -39,6 +43,8 @@ trap 'rm -rf "$work"' EXIT
 tar -C "$work" -xzf "$dist/lmc-$version-$static.tar.gz"
 python3 packaging/add_manual.py "$work/lmc-$version-$static" "$dist"/*.whl
 python3 packaging/check_wheel.py "$dist"/*_x86_64.whl
+emulated=$(cross_python)
+python3 packaging/check_wheel.py --emulated "$emulated" "$dist"/*_aarch64.whl
 cp "$dist"/*.whl "$folder"
 say "bills of materials"
 packaging/sbom.py

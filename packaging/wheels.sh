@@ -33,28 +33,13 @@ esac
 "$tools/bin/python" -m pip install --quiet --disable-pip-version-check "${packages[@]}"
 PATH=$tools/bin:$PATH
 
-# compiler_for TRIPLE: a compiler that has the standard library of that platform, as RUSTC where it is not that of the PATH.
-compiler_for() {
-    local setting
-    rustc -vV | grep -qx "host: $1" && return
-    rustup target list --installed 2>/dev/null | grep -qx "$1" && return
-    if [[ $1 != "$cross_triple" ]] || ! cross_setup; then
-        echo "packaging/wheels.sh: no compiler for $1: rustup target add $1" >&2
-        return 1
-    fi
-    # Debian's compiler.
-    for setting in "${cross_env[@]}"; do
-        [[ $setting != RUSTC=* ]] || export "${setting?}"
-    done
-}
-
 for triple in "$@"; do
     options=(--release --locked --target "$triple" --out "$dist")
     case $triple in
         *-linux-gnu) options+=(--zig --compatibility "manylinux_$glibc") ;;
     esac
     (
-        compiler_for "$triple"
+        cross_compiler "$triple"
         maturin build --quiet "${options[@]}"
     )
 done

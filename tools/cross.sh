@@ -34,6 +34,21 @@ cross_setup() {
     cross_env+=(RUSTC="$rustc")
 }
 
+# cross_compiler TRIPLE: a compiler that has the standard library of that platform, as RUSTC where it is not that of the PATH.
+cross_compiler() {
+    local setting
+    rustc -vV | grep -qx "host: $1" && return
+    rustup target list --installed 2>/dev/null | grep -qx "$1" && return
+    if [[ $1 != "$cross_triple" ]] || ! cross_setup; then
+        echo "there is no compiler for $1: rustup target add $1" >&2
+        return 1
+    fi
+    # Debian's compiler.
+    for setting in "${cross_env[@]}"; do
+        [[ $setting != RUSTC=* ]] || export "${setting?}"
+    done
+}
+
 # cross_cargo COMMAND ARGUMENT...
 cross_cargo() { env "${cross_env[@]}" cargo "$1" --target "$cross_triple" "${@:2}"; }
 

@@ -133,7 +133,8 @@ class Run:
         sizes, earlier = [], set()
         for i, step in enumerate(STEPS):
             before = size_of(self.store)
-            self.shown("snapshot", "save", self.store.name, f"step{step}/{self.name}", "--step", str(step))
+            done = self.shown("snapshot", "save", self.store.name, f"step{step}/{self.name}", "--step", str(step))
+            self.begins_anew = b"without a base" in done.stdout + done.stderr
             objects = self.objects()
             self.newest, earlier = objects - earlier, objects
             others = [len(zstd(self.states[i], "-3")), len(xored(self.states, i))]
@@ -200,6 +201,10 @@ STATES = f"""
 A small GPT in training, after {STEPS[0]}, {STEPS[1]} and {STEPS[2]} steps (see testdata/README.md):
 bf16 weights, fp32 master weights and both moments of AdamW."""
 
+ANEW = f"""  Step {STEPS[-1]} is stored without a base: a delta over nine steps of the optimizer would
+  save less than an eighth, which is not worth a longer restore.
+"""
+
 WEIGHTS = """  XOR: with the snapshot before, bytes of elements grouped by significance.
   lmc: all that the save adds to the store's directory. Every snapshot was
   restored from it, and every byte compared.
@@ -236,6 +241,8 @@ def main():
         print(STATES)
         whole = Run(args.lmc, Path(work), "run", "state.safetensors", states)
         whole.show_sizes(whole.save())
+        if whole.begins_anew:
+            print(ANEW)
         whole.restore()
         print(WEIGHTS)
         alone = Run(args.lmc, Path(work), "weights", "model.safetensors", [weights(state) for state in states])

@@ -1,7 +1,10 @@
 /* Reading files of lmc, the Language Model Compressor.
  *
  *     cargo build --release -p lmc-c      # target/release/liblmc_c.so and liblmc_c.a
- *     cc -I crates/lmc-c/include program.c -L target/release -llmc_c    # static: liblmc_c.a -lpthread -ldl -lm
+ *     cc -I crates/lmc-c/include program.c -L target/release -llmc_c -Wl,-rpath,$PWD/target/release
+ *     cc -I crates/lmc-c/include program.c target/release/liblmc_c.a -lpthread -ldl -lm    # or this: static
+ *
+ * crates/lmc-c/tests/reader.c is a program that calls every function.
  *
  * Functions that return int return LMC_OK, or the kind of an error, of which lmc_error() then has the text. Strings end
  * with a zero byte and are UTF-8; paths are bytes as the system has them, on Windows UTF-8. A null pointer is an error

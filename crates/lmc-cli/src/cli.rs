@@ -58,10 +58,7 @@ pub(crate) fn grammar() -> Grammar {
         let example = EXAMPLES.iter().find(is_of_it).filter(|_| is_last).map(|example| format!("Example: {example}"));
         let fields = command.get_arguments().any(|arg| arg.get_id() == "json").then(|| FIELDS.to_owned());
         let ends: Vec<String> = example.into_iter().chain(fields).chain([EXIT_STATUS.to_owned()]).collect();
-        let long = command.get_after_long_help().map(ToString::to_string).into_iter().chain(ends.clone());
-        let long = long.collect::<Vec<_>>().join("\n\n");
-        let command = command.after_help(ends.join("\n\n")).after_long_help(long);
-        command.mut_subcommands(|inner| with_ends(inner, &path))
+        command.after_help(ends.join("\n\n")).mut_subcommands(|inner| with_ends(inner, &path))
     }
     Cli::command().mut_subcommands(|command| with_ends(command, "lmc"))
 }

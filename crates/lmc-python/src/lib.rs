@@ -65,7 +65,8 @@ mod _lmc {
 
     #[pymodule_init]
     fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
-        m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        // As the package's metadata have it: PEP 440 writes 0.9.0rc1 for 0.9.0-rc.1.
+        m.add("__version__", env!("CARGO_PKG_VERSION").replace("-rc.", "rc"))?;
         m.add("LEVELS", lmc::Level::ALL.iter().map(|l| l.name()).collect::<Vec<_>>())
     }
 }

@@ -170,6 +170,10 @@ fn advice(e: &object_store::Error) -> &'static str {
     match causes(e).find_map(|e| e.downcast_ref::<std::io::Error>()).map(std::io::Error::kind) {
         Some(std::io::ErrorKind::PermissionDenied) => "; check the permissions",
         Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) => "; free some space there",
+        Some(std::io::ErrorKind::ConnectionRefused) => "; check that the server runs, and its address",
+        // Of names that do not resolve, and of TLS, there is only the text.
+        _ if root_cause(e).starts_with("failed to lookup address") => "; check the address of the server",
+        _ if root_cause(e).contains("InvalidContentType") => "; the server speaks no TLS: is its address http://?",
         _ => "",
     }
 }
@@ -189,9 +193,10 @@ const ANSWERS: [(&str, &str); 6] = [
 fn answer(text: &str) -> Option<String> {
     let (status, document) = text.split_at(text.find('<')?);
     let ErrorDocument { code, message } = ErrorDocument::parse(document)?;
-    let status = status.trim_end().trim_end_matches(':');
-    let colon = if status.is_empty() { "" } else { ": " };
-    Some(format!("{status}{colon}{} ({code})", message.lines().next().unwrap_or_default()))
+    let status = status.trim_start_matches("Server returned non-2xx status code: ").trim_end().trim_end_matches(':');
+    let message = message.lines().next().unwrap_or_default();
+    let colon = if status.is_empty() || message.is_empty() { "" } else { ": " };
+    Some(format!("{status}{colon}{message} ({code})"))
 }
 
 /// What S3 answers to a request that fails.
@@ -262,6 +267,7 @@ mod tests {
                 "cannot read k: 403: It does not match. (SignatureDoesNotMatch); check the secret key",
             ),
             (answer("SlowDown", "Reduce\nthe rate."), "cannot read k: 403: Reduce (SlowDown)"),
+            (answer("AccessDenied", ""), "cannot read k: 403 (AccessDenied)"),
             ("no XML".to_owned(), "cannot read k: no XML"),
             ("<Code>cut".to_owned(), "cannot read k: <Code>cut"),
         ] {

@@ -18,6 +18,7 @@ use crate::fs::input::same_file;
 use crate::fs::names::is_dash;
 use crate::platform::{Descriptor, open_descriptor};
 use crate::ui::failure::{Failure, Result, both};
+use crate::ui::format::Name;
 use crate::ui::interrupt;
 use crate::ui::progress::Progress;
 
@@ -117,7 +118,7 @@ impl Output {
             dir = parent(dir);
         }
         let access = rustix::fs::access(dir.join("."), Access::WRITE_OK | Access::EXEC_OK);
-        access.map_err(|e| Failure::io(path, "cannot write", &e.into()))
+        access.map_err(|e| no_place(path, e.into()))
     }
 
     /// Fails if the input is to be removed and the output is not a regular file.
@@ -383,8 +384,15 @@ fn way_to(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) -> Re
     if path.file_name().is_none() { Err(is_directory(path)) } else { Ok(Way::File) }
 }
 
+/// An error of the operating system about where an output is to be.
+fn no_place(path: &Path, e: io::Error) -> Failure {
+    let missing = Some(parent(path)).filter(|dir| e.kind() == io::ErrorKind::NotFound && !dir.exists());
+    let failure = Failure::io(path, "cannot write", &e);
+    missing.into_iter().fold(failure, |f, dir| f.and(&format!("; make the directory {} first", Name::path(dir))))
+}
+
 fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) -> Result<Kind> {
-    let cannot = |e: io::Error| Failure::io(path, "cannot write", &e);
+    let cannot = |e: io::Error| no_place(path, e);
     match way_to(path, overwrite, origin, guard)? {
         Way::Stdout => return open_stdout(overwrite, origin, guard).map(Kind::Stream),
         Way::Stream => {

@@ -66,6 +66,7 @@ pub(crate) fn io_error(error: &io::Error) -> String {
     };
     let advice = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space, or write elsewhere",
+        io::ErrorKind::ReadOnlyFilesystem => "; write elsewhere",
         io::ErrorKind::FileTooLarge => "; raise the limit (ulimit -f), or write elsewhere",
         _ => "",
     };

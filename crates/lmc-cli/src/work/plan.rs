@@ -272,7 +272,7 @@ fn has_tensors(path: &Path) -> bool {
 }
 
 fn no_name(path: &Path) -> Failure {
-    Failure::at(path, format_args!("has no name ending in .{SUFFIX}: name the output with -o"))
+    Failure::at(path, format_args!("has no name ending in .{SUFFIX}: name the output with -o, if lmc made it"))
 }
 
 fn mirrored(dir: &Path, mirror: &Path, file: PathBuf, naming: &dyn Naming) -> Job {

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::fs::guard::Guard;
 use crate::fs::input::{STDIN, Source, Stdin};
 use crate::fs::output::{Origin, Output, Target};
-use crate::ui::failure::Result;
+use crate::ui::failure::{Failure, Result};
 use crate::ui::format::Name;
 use crate::ui::messages::Ui;
 use crate::work::args::Files;
@@ -78,6 +78,10 @@ impl<'a> Run<'a> {
     ) -> Result<Self> {
         let guard = guard(&jobs, links, &bases, args)?;
         let Files { force, skip_existing, rm: remove, json, .. } = *args;
+        if skip_existing && jobs.iter().any(|job| matches!(job.input, Input::Stdin)) {
+            let why = "--skip-existing goes by the names of files, and standard input has none: leave it out";
+            return Err(Failure::Usage(why.to_owned()));
+        }
         Ok(Self { jobs, bases, guard, force, skip_existing, remove, json, threads, ui })
     }
 

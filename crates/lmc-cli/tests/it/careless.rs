@@ -369,3 +369,40 @@ fn habits_of_other_compressors_are_answered() {
     assert!(unknown.stderr().contains("unexpected argument '--nonsense'"), "{unknown:?}");
     assert_eq!(dir.names(), ["m", "m/x"]);
 }
+
+#[test]
+fn errors_say_what_to_do() {
+    let dir = saved();
+    dir.write("m", &model());
+    dir.run(["compress", "m", "-o", "no/m.lmc"]).fails(&["no/m.lmc: cannot write", "; make the directory no first"]);
+    dir.run(["snapshot", "save", "m", "runs/7"]).is_misused(&["m: is a file, and has to be a directory"]);
+    dir.run(["snapshot", "restore", "m", "-o", "x"]).fails(&["m: is a file, not a store"]);
+    dir.run(["snapshot", "restore", "runs/7", "none", "-o", "x"]).fails(&["no file \"none\"; lmc snapshot show lists"]);
+    dir.run(["snapshot", "restore", "runs/7", "--at", "7", "-o", "x"])
+        .fails(&["no snapshot of step 7; lmc snapshot list"]);
+    dir.run(["decompress", "m"]).fails(&["m: has no name ending in .lmc: name the output with -o, if lmc made it"]);
+    dir.run(["hub", "list", "--cache-dir", "none"]).fails(&["none: is no cache", "name another with --cache-dir"]);
+    // It would be there for another input, too.
+    dir.shell("$LMC compress --skip-existing - -o m.lmc <m")
+        .is_misused(&["--skip-existing goes by the names of files"]);
+    assert!(!dir.has("m.lmc") && !dir.has("x"));
+}
+
+#[test]
+fn servers_have_addresses() {
+    let dir = Dir::new();
+    let listed = |name: &str, address: &str, store: &str| {
+        let mut command = dir.command(["snapshot", "list", store]);
+        command.env(name, address).env("AWS_ACCESS_KEY_ID", "id").env("AWS_SECRET_ACCESS_KEY", "secret");
+        Run(command.output().unwrap())
+    };
+    for (name, store) in [
+        ("AWS_ENDPOINT_URL_S3", "s3://bucket/run"),
+        ("GOOGLE_BASE_URL", "gs://bucket/run"),
+        ("AZURE_STORAGE_ENDPOINT", "az://bucket/run"),
+    ] {
+        listed(name, "127.0.0.1:1", store).is_misused(&[&format!("{name}=127.0.0.1:1"), "begin it with http://"]);
+    }
+    let refused = listed("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1", "s3://bucket/run");
+    refused.fails(&["s3://bucket/run: ", "Connection refused", "; check that the server runs, and its address"]);
+}

@@ -13,7 +13,7 @@ use crate::kind::Kind;
 pub struct Analysis {
     /// Version of this form: 1. Fields may be added without a new one.
     pub version: u32,
-    /// The program that wrote it, such as `lmc 0.2.0`.
+    /// The program that wrote it, such as `lmc 0.9.0`.
     pub program: String,
     /// Name of the level of compression of all sizes.
     pub level: String,

@@ -1,7 +1,7 @@
 """The result of `lmc.analyze`: the object that `lmc analyze --json` prints, as types for checkers.
 
 Each is a plain dict, so that it equals the parsed output of the command, can be saved with `json.dump`, and has the
-fields of later versions. `lmc analyze --help` says what the fields mean; sizes are in bytes, entropies in bits an
+fields of later versions. docs/json.md says what the fields mean; sizes are in bytes, entropies in bits an
 element. A kind is "weights", "embedding", "norm", "master", "exp_avg", "exp_avg_sq" or "other".
 """
 

@@ -134,13 +134,13 @@ impl Bucket {
             Service::S3 => Ok(self.below_prefix(self.s3(patience)?)),
             Service::Google => {
                 let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(&self.name);
-                if variable(&["GOOGLE_BASE_URL"]).is_some_and(|url| url.starts_with("http://")) {
+                if server(&["GOOGLE_BASE_URL"])?.is_some_and(|url| url.starts_with("http://")) {
                     builder = builder.with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
                 }
                 self.usable(patient!(builder, GoogleConfigKey, "GOOGLE", patience).build())
             }
             Service::Azure => {
-                let endpoint = variable(&["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"]);
+                let endpoint = server(&["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"])?;
                 let http = endpoint.is_some_and(|url| url.starts_with("http://"));
                 let builder = MicrosoftAzureBuilder::from_env().with_container_name(&self.name).with_allow_http(http);
                 self.usable(patient!(builder, AzureConfigKey, "AZURE", patience).build())
@@ -153,7 +153,7 @@ impl Bucket {
         install_tls();
         let mut builder = AmazonS3Builder::from_env().with_bucket_name(&self.name);
         // The scheme selects TLS: an `http` endpoint is meant as such.
-        if let Some(endpoint) = variable(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]) {
+        if let Some(endpoint) = server(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"])? {
             builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(endpoint);
         }
         builder = profile::apply(builder)?;
@@ -190,7 +190,15 @@ pub(crate) fn install_tls() {
     _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// The first of these variables that is set.
-fn variable(names: &[&str]) -> Option<String> {
-    names.iter().find_map(|name| std::env::var(name).ok())
+/// The address of a server in the first of these variables that is set; clients panic at one without a scheme.
+fn server(names: &[&str]) -> Result<Option<String>> {
+    let Some((name, url)) = names.iter().find_map(|name| Some((name, std::env::var(name).ok()?))) else {
+        return Ok(None);
+    };
+    match url.starts_with("http://") || url.starts_with("https://") {
+        true => Ok(Some(url)),
+        false => {
+            Err(Error::usage(format!("{name}={url} is no address of a server: begin it with http:// or https://")))
+        }
+    }
 }

@@ -160,7 +160,10 @@ impl Store {
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 return Err(match has_records(&remote)? {
                     true => lost_marker(),
-                    false => Error::not_found(format!("there is no store here: {} is missing", keys::marker())),
+                    false => Error::not_found(format!(
+                        "there is no store here: {} is missing; check its name",
+                        keys::marker()
+                    )),
                 });
             }
             found => found?,

@@ -34,7 +34,6 @@ use crate::work::args::{Threads, level, max_work};
 /// divide it by length, in a delta by the bits that their elements moved by. Snapshots of a store are restored to nameless files in the directory for temporary files
 /// (TMPDIR), four at a time. Nothing else is written but --html.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(crate) struct AnalyzeArgs {
     /// Checkpoints in order, of any format that lmc knows, compressed or not: files, model.safetensors.index.json of several files,
     /// directories, of which the files with tensors count, in them and eight levels below; names that begin with a dot and links to
@@ -75,57 +74,6 @@ pub(crate) struct AnalyzeArgs {
     #[command(flatten)]
     threads: Threads,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = "\
---json prints one object; later versions may add fields. Entropies are in bits an element, sizes in bytes:
-  version, program, level  1, the version of this form (not of files); the version of lmc; the level of compression
-  steps_from               \"store\", \"names\", or \"places\": steps are unknown, and their fields count checkpoints
-  checkpoints              name, step, metadata (of a snapshot: texts by name), files, formats, and figures: all, kinds
-                           and dtypes (these two are lists with a name)
-  pairs                    each checkpoint but the first, and the one before it: from, to (numbers of checkpoints), steps, all, and
-                           groups by kind and dtype, with flips; missing_tensors and new_tensors (tensors of one of both without a
-                           counterpart), missing_names and new_names (of the first eight)
-  metrics                  numbers that were recorded: name, points (pairs of a step and a value), spikes (numbers of points);
-                           those of the metadata of snapshots, or of trainer_state.json beside the last checkpoint
-  kinds, layers            how floats of 16 or more bits moved, by kind, and the weights by layer: name, and a course
-  course                   norm and rms (root of the mean square): one for each checkpoint; of the updates update_norm, update_rms,
-                           ratio (of the norms of update and weights), cosine (of the angle between the update and the one
-                           before), changed (the part of the elements with other bits): one for each pair; null where there
-                           is none; spikes: numbers of pairs whose ratio stands out
-  changes                  the groups of all pairs together: a tensor counts once in each
-  deltas                   from, to, steps, raw_size, delta_size, groups, floats
-  distances                by steps: deltas (how many), raw_size and delta_size of all of them, groups, floats
-  floats                   of floats with a counterpart in the base: raw_size, delta_size (of the delta), entropy_size (H:
-                           the entropy of their differences given the exponents that they come from: of BF16 and F16
-                           no code that treats floats of one exponent alike needs less; of F32 and F64, of the length
-                           and the first eight bits of differences, with the others as they are)
-  magnitudes               how large the floats of the last checkpoint are, by kind and dtype: lowest, counts (how many
-                           have a magnitude from 2^e to below 2^(e+1), for e = lowest and on; without zeros and what is
-                           not finite)
-  tensors                  of the last checkpoint: file (number), name, kind, dtype, shape, figures, distinct_values
-                           (of elements of 8 or 16 bits, or null), fits (a narrower dtype that has all values, or
-                           null), quantised (the format that weights had before they were dequantised, or null),
-                           quantised_part (the part of its bytes that had it, 0 to 1), duplicate_of (number of an
-                           earlier tensor with the same dtype and bytes, or null), change: null, or pairs, compared, changed,
-                           flips, distances, delta_size, raw_size, unchanged_pairs (in which all elements stayed); course,
-                           empty where tensors have more than a million points; both since the tensor has its name, dtype
-                           and shape
-  tensors_left_out         how many of them are not listed: more than 65536
-  engines                  null without --engines, else of, sample_size, pieces, and engines: name, order, given,
-                           raw_size, size, compress_of_memcpy, decompress_of_memcpy (speeds over that of copying),
-                           compress_spread, decompress_spread (how far a half of the rounds was from the median, as a
-                           part of it, or null);
-                           xor_by (the one that XORs over all distances were given to), and distances: by steps,
-                           deltas (samples: at most four), raw_size, lmc_size, entropy_size (null of no floats),
-                           xor_size, xor_grouped_size (null of bytes)
-  advice                   sentences
-  figures                  tensors, elements, raw_size, lmc_size, element_bits, lmc_bits, sign_entropy, exponent_entropy,
-                           mantissa_entropy, zeros, not_finite, distinct_exponents
-  changes of a group       tensors, unchanged_tensors (of the same name, dtype and shape), raw_size, delta_size, lmc_size,
-                           compared (with a counterpart, if necessary after conversion to their dtype), changed, distances
-                           (how many elements moved by 2^i to 2^(i+1) - 1 values), largest_distance
-  flips                    for each bit from the lowest, how many elements have it changed";
 
 impl AnalyzeArgs {
     fn study(&self) -> Result<Study> {

@@ -102,7 +102,8 @@ impl Cache {
     /// Looks at a cache. What cannot be read is said, and left out.
     pub(super) fn open(dir: &Path, ui: &Ui) -> Result<Self> {
         let real = dir.canonicalize();
-        let real = real.map_err(|e| Failure::io(dir, "is no cache of the Hugging Face hub (--cache-dir)", &e))?;
+        let real = real
+            .map_err(|e| Failure::io(dir, "is no cache of the Hugging Face hub; name another with --cache-dir", &e))?;
         let mut this = Self {
             dir: real,
             models: Vec::new(),

@@ -107,7 +107,8 @@ pub(super) fn run(args: &CompressArgs, ui: &Ui) -> Result {
         ui.done(format_args!("removed what nothing needed any more: {}", bytes(freed)));
     }
     let saved = bytes(raw.saturating_sub(compressed));
-    ui.done(format_args!("{} : {} compressed, {saved} saved", Name::path(&cache.dir), count(files, "file")));
+    let how = if files > 0 { "; Python loads them after import lmc.hf, other programs through lmc mount" } else { "" };
+    ui.done(format_args!("{} : {} compressed, {saved} saved{how}", Name::path(&cache.dir), count(files, "file")));
     Ok(())
 }
 

@@ -264,6 +264,9 @@ impl Publisher<'_> {
         versions::check(&new, &names)?;
         if new.is_empty() {
             self.waiting = Some(format!("waiting for a version in {}", Name::path(&args.dir)));
+            if args.looks.once {
+                ui.done(format_args!("{} : nothing new in {}", Name::text(&args.place.store), Name::path(&args.dir)));
+            }
         }
         if !std::mem::replace(&mut self.has_looked, true) {
             if args.looks.once && !args.newest {

@@ -235,12 +235,17 @@ impl Place {
             ErrorKind::Usage => Failure::Usage(text),
             // The store's message contains advice where it has some.
             kind @ ErrorKind::Damaged
-                if !["lmc snapshot", "copy of the store", "an archive of"].iter().any(|s| text.contains(s)) =>
+                if !["lmc snapshot", "copy of the store", "an archive of", "not a store"]
+                    .iter()
+                    .any(|s| text.contains(s)) =>
             {
                 Failure::Store(
                     kind,
                     format!("{text}; lmc snapshot verify shows what is lost, and with --deep what was altered"),
                 )
+            }
+            kind @ ErrorKind::NotFound if text.contains("no snapshot of step") => {
+                Failure::Store(kind, format!("{text}; lmc snapshot list shows those that are there"))
             }
             kind => Failure::Store(kind, text),
         }

@@ -110,6 +110,9 @@ fn for_step(failure: Failure, asked: &[String]) -> Failure {
         (Failure::Store(kind, text), Some(step)) => {
             Failure::Store(kind, format!("{text}; the snapshot of a step is named with --at {step}"))
         }
+        (Failure::Store(kind, text), None) if text.contains("has no file") => {
+            Failure::Store(kind, format!("{text}; lmc snapshot show lists those that it has"))
+        }
         (failure, _) => failure,
     }
 }

@@ -7,11 +7,14 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use lmc::{Level, ReadAt};
-use lmc_store::{At, BasePolicy, Cache, Cancel, ErrorKind, Input, MetaValue, Metadata, SaveOptions, Saved, Snapshot};
+use lmc_store::{
+    At, BasePolicy, Cache, Cancel, ErrorKind, Input, Location, MetaValue, Metadata, SaveOptions, Saved, Snapshot,
+};
 use lmc_store::{Step, Store, StoreOptions, TagName};
 use serde_json::{Value, json};
 
 use super::place::{Grace, Place};
+use crate::cmd::poll::check_no_file;
 use crate::fs::handles::Handles;
 use crate::fs::input::Source;
 use crate::ui::failure::{Failure, Result};
@@ -126,6 +129,9 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
         }
     }
     let asked = args.step.map(Step::new).transpose().map_err(failure)?;
+    if let Ok(Location::Directory(dir)) = place.location() {
+        check_no_file(&dir)?;
+    }
     let files = Opened::new(NamedFiles::find(&args.files, &place.store)?)?;
     files.note_compressed(ui)?;
     files.notes()?.iter().for_each(|note| ui.warn(note));

@@ -160,7 +160,7 @@ class Callback(TrainerCallback):
                 f"{place} has snapshots {whose}, such as step {snapshot.step}, and "
                 + ("this training begins a new run" if anew else f"this is the run {self._run}")
                 + ": give it a store of its own with lmc.hf.Callback(store=...)"
-                + (", or resume from a checkpoint of that run" if anew else "")
+                + (f", or resume that run with resume_from_checkpoint=lmc.hf.restore({str(output)!r})" if anew else "")
                 + ("" if of is None or anew else f", or say with run={of!r} that it is the same")
             )
         return {snapshot.step for snapshot in snapshots}
