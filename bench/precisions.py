@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Copies of a model in other precisions, as the libraries make them, given the model as their base.
 
-    bench/run precisions [--rounds N]       of minilm, and of a Llama of 100 million parameters
+    bench/run precisions [--rounds N] [--threads N]    of minilm five times, and of a Llama: 100 million parameters each
 
 Each copy is made by torch's casts, by the recipe that the table names, or by the quantisers of the package gguf, from
-the weights in bf16. Sizes are given in per cent of the copy; speeds are ratios to those of a dense delta (the bf16
-weights one step of training further on) of as many bytes in the same round, and medians over the rounds count.
+the weights in bf16. Sizes are given in per cent of the copy. Speeds are ratios to those of a dense delta (the bf16
+weights one step of training further on) in the same round, and medians over the rounds count: by element, which is the
+time of the delta over that of the copy, as both have the same elements and read the same base; and in GB/s of the copy,
+which has half or a quarter of the bytes.
 """
 
 import argparse
@@ -198,17 +200,16 @@ def stepped(model: State) -> State:
     }
 
 
-def both(lmc: str, base: Path, file: Path, folder: Path) -> tuple[float, float, int]:
-    """Bytes a second in and out, and the size."""
+def both(lmc: str, threads: int, base: Path, file: Path, folder: Path) -> tuple[float, float, int]:
+    """Seconds in and out, and the size."""
     from process import run
 
     packed, back = folder / "packed.lmc", folder / "back"
-    given = ["-q", "-T1", "-f", "--base", str(base), "-o"]
+    given = ["-q", f"-T{threads}", "-f", "--base", str(base), "-o"]
     into = run([lmc, "compress", *given, str(packed), str(file)])
     out = run([lmc, "decompress", *given, str(back), str(packed)])
     assert back.read_bytes() == file.read_bytes()
-    size = file.stat().st_size
-    return size / into.seconds, size / out.seconds, packed.stat().st_size
+    return into.seconds, out.seconds, packed.stat().st_size
 
 
 def main() -> None:
@@ -219,11 +220,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lmc", required=True)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    minilm = {n: w.bfloat16() if w.is_floating_point() else w for n, w in load_file(inputs.minilm()).items()}
+    trained = load_file(inputs.minilm())
+    minilm = {
+        f"{i}.{n}": (w * (0.7 + 0.13 * i)).bfloat16() if w.is_floating_point() else w
+        for i in range(5)
+        for n, w in trained.items()
+    }
     rows = []
-    for label, model, heads in (("minilm", minilm, 0), ("Llama of 100 M", llama(4, 1024, 4096, 32000), 16)):
+    for label, model, heads in (("minilm × 5", minilm, 0), ("Llama of 100 M", llama(4, 1024, 4096, 32000), 16)):
         with tempfile.TemporaryDirectory(prefix="lmc-precisions-") as at:
             folder = Path(at)
             base, later = folder / "model.safetensors", folder / "later.safetensors"
@@ -233,8 +240,12 @@ def main() -> None:
             for what, copy in copies(model, folder, heads):
                 run([args.lmc, "-q", "compress", "-f", "-o", str(folder / "alone.lmc"), str(copy)])
                 raw, alone = copy.stat().st_size, (folder / "alone.lmc").stat().st_size
-                rounds = [[both(args.lmc, base, file, folder) for file in (copy, later)] for _ in range(args.rounds)]
-                speeds = [statistics.median(c[i] / d[i] for c, d in rounds) for i in (0, 1)]
+                rounds = [
+                    [both(args.lmc, args.threads, base, file, folder) for file in (copy, later)]
+                    for _ in range(args.rounds)
+                ]
+                speeds = [statistics.median(d[i] / c[i] for c, d in rounds) for i in (0, 1)]
+                gb = [raw / 1e9 / statistics.median(c[i] for c, _ in rounds) for i in (0, 1)]
                 size = rounds[0][0][2]
                 rows.append({
                     "model": label,
@@ -242,8 +253,10 @@ def main() -> None:
                     "MB": round(raw / 1e6),
                     "alone, %": f"{100 * alone / raw:.2f}",
                     "given bf16, %": f"{100 * size / raw:.3f}",
-                    "in, × a dense delta": speeds[0],
+                    "in, × a dense delta by element": speeds[0],
                     "out, ×": speeds[1],
+                    "in, GB/s": gb[0],
+                    "out, GB/s": gb[1],
                 })  # fmt: skip
                 print(rows[-1], file=sys.stderr)
     show(rows, args.json)

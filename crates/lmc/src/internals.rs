@@ -19,7 +19,7 @@ pub use crate::block::stream::{Cluster, Mask, Numbers, Palette, Patches, Stream}
 pub use crate::block::{DerivedFrom, Extent, Group, Origin, Recipe, Reference};
 pub use crate::format::bases::SourceRange;
 pub use crate::format::record::HEADER_LEN;
-pub use crate::refs::derived::{LARGEST_CODES, stem};
+pub use crate::refs::derived::{LARGEST_CODES, copied_from, stem};
 pub use crate::refs::intra_file::rounded_from;
 pub use crate::refs::matching::{Fit, Matcher, Named, Related};
 

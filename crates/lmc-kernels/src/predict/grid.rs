@@ -44,24 +44,61 @@ impl Groups {
         within && of_rows <= MAX_ELEMENTS.into() && position + n <= MAX_ELEMENTS && self.count(n) <= n
     }
 
-    /// Calls `each` with every group that some of `n` elements are in, and which: in order, a group of several rows several times.
+    /// Calls `each` with every one of [`Self::of`].
     #[inline(always)]
     pub fn each(&self, n: usize, mut each: impl FnMut(usize, std::ops::Range<usize>)) {
-        let Groups { row, rows, columns, position } = *self;
-        let (in_a_row, mut at, mut i) = (self.in_a_row(), position, 0);
-        while i < n {
-            // One row of the matrix, or the rest of it.
-            let (of_rows, mut column) = (at / (rows * row), at % row);
-            let mut group = column / columns;
-            let end = i + ((n - i) as u64).min(row - column) as usize;
-            at += row - column;
-            while i < end {
-                let next = ((group + 1) * columns).min(row);
-                let len = ((next - column) as usize).min(end - i);
-                each((of_rows * in_a_row + group) as usize, i..i + len);
-                (i, column, group) = (i + len, next, group + 1);
-            }
+        for (group, range) in self.of(n) {
+            each(group, range);
         }
+    }
+
+    /// Every group that some of `n` elements are in, and which: in order, a group of several rows several times.
+    #[inline(always)]
+    pub fn of(&self, n: usize) -> EachGroup {
+        let (groups, in_a_row) = (*self, self.in_a_row());
+        EachGroup { groups, in_a_row, n, at: self.position, before: 0, column: 0, group: 0, i: 0, end: 0 }
+    }
+}
+
+/// Groups, and their elements in a column.
+pub struct EachGroup {
+    groups: Groups,
+    in_a_row: u64,
+    /// Elements of the column.
+    n: usize,
+    /// Where the next row of the matrix begins.
+    at: u64,
+    /// Groups before those of this row; the next column, and its group there.
+    before: u64,
+    column: u64,
+    group: u64,
+    /// The next element of the column, and the end of those in this row.
+    i: usize,
+    end: usize,
+}
+
+impl Iterator for EachGroup {
+    type Item = (usize, std::ops::Range<usize>);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let Groups { row, rows, columns, .. } = self.groups;
+        if self.i == self.end {
+            if self.i == self.n {
+                return None;
+            }
+            // One row of the matrix, or the rest of it.
+            (self.before, self.column) = (self.at / (rows * row) * self.in_a_row, self.at % row);
+            self.group = self.column / columns;
+            let left = row - self.column;
+            self.end = self.i + ((self.n - self.i) as u64).min(left) as usize;
+            self.at += left;
+        }
+        let next = ((self.group + 1) * columns).min(row);
+        let range = self.i..self.i + ((next - self.column) as usize).min(self.end - self.i);
+        let group = (self.before + self.group) as usize;
+        (self.i, self.column, self.group) = (range.end, next, self.group + 1);
+        Some((group, range))
     }
 }
 

@@ -161,7 +161,7 @@ pub(crate) fn cuts_of(len: u64, dtype: Dtype) -> impl Iterator<Item = (u64, u64)
 
 /// Cuts a file: every byte is in exactly one chunk, except bytes that are stored elsewhere. `elsewhere` returns the
 /// ranges of these in a tensor, given by number, in order; `ends`, of a tensor of which nothing is elsewhere, where else than usual it is
-/// cut: bytes, ascending.
+/// cut: bytes, ascending. A small one that has some shares no chunk.
 pub(crate) fn cut<'r>(
     file: &str,
     segments: &[Segment],
@@ -186,10 +186,11 @@ pub(crate) fn cut<'r>(
             continue;
         };
         let apart = elsewhere(number);
-        let ends = if apart.is_empty() && !is_small(s) { ends(number) } else { vec![] };
+        let ends = if apart.is_empty() { ends(number) } else { vec![] };
+        let is_own = is_small(s) && !ends.is_empty();
         for Range { offset: first, len } in others(s.len, apart).flat_map(|part| at_ends(part, &ends)) {
             // So is what is left of a large one.
-            if shares(len, dtype) {
+            if shares(len, dtype) && !is_own {
                 pack.room(len, &mut chunks).tensor(number, s, first, len)?;
                 continue;
             }

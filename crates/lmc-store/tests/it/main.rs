@@ -3,6 +3,7 @@
 mod cache;
 mod concurrency;
 mod contract;
+mod copies;
 mod copy;
 mod cost;
 mod damage;

@@ -32,11 +32,15 @@ fn float(x: u16) -> f32 {
 }
 
 fn base(weights: &[Vec<u16>]) -> Vec<u8> {
+    file(&tensors(weights))
+}
+
+fn tensors(weights: &[Vec<u16>]) -> Tensors {
     let tensors = weights.iter().zip(SHAPES).enumerate().map(|(i, (w, [rows, columns]))| {
         let bytes = w.iter().flat_map(|x| x.to_le_bytes()).collect();
         (format!("model.layers.{i}.proj.weight"), "BF16", vec![rows as u64, columns as u64], bytes)
     });
-    file(&tensors.collect())
+    tensors.collect()
 }
 
 /// The nearest of the floats of 8 bits that are not negative, ties to even.
@@ -119,6 +123,19 @@ fn codes_cost_next_to_nothing() {
     let raw =
         quantised(&weights, [all, all], ("F8_E4M3", |a| 1.0 / (448.0 / a), fp8(|x, s| float(bf16(x * (1.0 / s))))));
     check(&raw, &base, 40, "rounded twice");
+}
+
+#[test]
+fn scales_that_are_as_many_as_the_weights_of_norms_take_no_trials_away() {
+    let mut random = Random::new(8);
+    let weights = weights(&mut random);
+    let mut tensors = tensors(&weights);
+    for (i, [rows, _]) in (0..1200).map(|i| (i, SHAPES[i % SHAPES.len()])) {
+        let norm = (0..rows).flat_map(|_| bf16(1.0 + normal(&mut random)).to_le_bytes()).collect();
+        tensors.push((format!("model.norms.{i}.weight"), "BF16", vec![rows as u64], norm));
+    }
+    let raw = quantised(&weights, [1, usize::MAX], ("F8_E4M3", |a| a / 448.0, |x, s| e4m3(x / s)));
+    check(&raw, &file(&tensors), 25, "with norms");
 }
 
 #[test]

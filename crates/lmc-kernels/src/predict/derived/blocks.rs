@@ -1,7 +1,8 @@
 //! Fields of the blocks of GGUF: 32 elements with a scale, as llama.cpp's reference quantises them (`quantize_row_…_ref`).
 
-use super::numbers::{Number, f4_down, f16_of, widen};
+use super::numbers::{CHUNK, EVEN, Number, f4_down, f16_of, widen};
 use crate::float::with_ieee;
+use crate::inline::array;
 use crate::isa::Isa;
 use crate::loops::Loop;
 
@@ -40,6 +41,21 @@ enum Part {
     Nibbles,
     /// All bits.
     Bytes,
+}
+
+/// Replaces `$out` by a field of each of the blocks `$x`; by zeros where one has numbers that are not finite. (A closure would not be
+/// compiled for the instruction set.)
+macro_rules! each {
+    ($x:ident, $out:ident, |$block:ident| $field:expr) => {{
+        let (out, mut i) = ($out.as_chunks_mut().0, 0);
+        let x = &$x[..out.len()];
+        while i < x.len() {
+            let $block = &x[i];
+            let field = $field;
+            out[i] = if largest($block) < f32::INFINITY { field } else { [0; _] };
+            i += 1;
+        }
+    }};
 }
 
 impl BlockType {
@@ -102,45 +118,78 @@ impl BlockType {
         with_ieee(|| isa.run(Fields { of: self, part, len, from, elements, out }));
     }
 
+    /// Replaces `out` by a field of each of these blocks.
     #[inline(always)]
-    fn field(self, part: Part, x: &[f32; BLOCK], out: &mut [u8]) {
-        match self {
-            BlockType::Mxfp4 => {
-                let e = (largest(x).to_bits() >> 23).saturating_sub(2);
-                if part == Part::Exponent {
-                    out[0] = e as u8;
-                    return;
-                }
+    fn fields(self, part: Part, x: &[Block], out: &mut [u8]) {
+        match (self, part) {
+            (BlockType::Mxfp4, Part::Exponent) => each!(x, out, |x| [exponent(x) as u8]),
+            (BlockType::Mxfp4, _) => each!(x, out, |x| {
                 // Of 0 the exponent is 0, too.
-                let factor = power_of_two(127 - e as i32);
-                nibbles(out, |j| f4_down(x[j] * factor));
-            }
-            BlockType::Q8_0 => {
-                let d = largest(x) / 127.0;
-                if part == Part::Scale {
-                    out.copy_from_slice(&f16_of(d).to_le_bytes());
-                    return;
-                }
-                let i = inverse(d);
-                out.iter_mut().zip(x).for_each(|(to, x)| *to = nearest(x * i) as u8);
-            }
-            BlockType::Q4_0 | BlockType::Q5_0 => {
-                let most = if self == BlockType::Q4_0 { 15 } else { 31 };
-                let half = (most + 1) / 2;
-                let d = first_largest(x) / -(half as f32);
-                let (i, add) = (inverse(d), half as f32 + 0.5);
-                integers(part, d, 0.0, most, |j| (x[j] * i) + add, out);
-            }
-            BlockType::Q4_1 | BlockType::Q5_1 => {
-                let most = if self == BlockType::Q4_1 { 15 } else { 31 };
-                let (min, max) = range(x);
-                let d = (max - min) / most as f32;
-                let i = inverse(d);
-                integers(part, d, min, most, |j| ((x[j] - min) * i) + 0.5, out);
-            }
+                let factor = power_of_two(127 - exponent(x) as i32);
+                nibbles(array(|j| f4_down(x[j] * factor)))
+            }),
+            (BlockType::Q8_0, Part::Scale) => each!(x, out, |x| f16_of(largest(x) / 127.0).to_le_bytes()),
+            (BlockType::Q8_0, _) => each!(x, out, |x| {
+                let i = inverse(largest(x) / 127.0);
+                array::<_, BLOCK>(|j| nearest(x[j] * i))
+            }),
+            (BlockType::Q4_0, _) => symmetric::<15>(part, x, out),
+            (BlockType::Q5_0, _) => symmetric::<31>(part, x, out),
+            (BlockType::Q4_1, _) => asymmetric::<15>(part, x, out),
+            (BlockType::Q5_1, _) => asymmetric::<31>(part, x, out),
         }
     }
 }
+
+/// Fields of blocks of integers from 0 to `MOST`, in whose middle 0 is.
+#[inline(always)]
+fn symmetric<const MOST: u8>(part: Part, x: &[Block], out: &mut [u8]) {
+    let half = f32::from(MOST.div_ceil(2));
+    match part {
+        Part::Scale => each!(x, out, |x| f16_of(first_largest(x) / -half).to_le_bytes()),
+        Part::High => each!(x, out, |x| high(centred::<MOST>(x, half))),
+        _ => each!(x, out, |x| nibbles(centred::<MOST>(x, half))),
+    }
+}
+
+#[inline(always)]
+fn centred<const MOST: u8>(x: &Block, half: f32) -> [u8; BLOCK] {
+    let i = inverse(first_largest(x) / -half);
+    array(|j| truncated::<MOST>((x[j] * i) + (half + 0.5)))
+}
+
+/// Fields of blocks of integers from 0 to `MOST`, from a minimum on.
+#[inline(always)]
+fn asymmetric<const MOST: u8>(part: Part, x: &[Block], out: &mut [u8]) {
+    match part {
+        Part::Scale => each!(x, out, |x| f16_of(scale::<MOST>(range(x))).to_le_bytes()),
+        Part::Minimum => each!(x, out, |x| f16_of(range(x).0).to_le_bytes()),
+        Part::High => each!(x, out, |x| high(above::<MOST>(x))),
+        _ => each!(x, out, |x| nibbles(above::<MOST>(x))),
+    }
+}
+
+#[inline(always)]
+fn above<const MOST: u8>(x: &Block) -> [u8; BLOCK] {
+    let range = range(x);
+    let i = inverse(scale::<MOST>(range));
+    array(|j| truncated::<MOST>(((x[j] - range.0) * i) + 0.5))
+}
+
+#[inline(always)]
+fn scale<const MOST: u8>((min, max): (f32, f32)) -> f32 {
+    (max - min) / f32::from(MOST)
+}
+
+#[inline(always)]
+fn exponent(x: &Block) -> u32 {
+    (largest(x).to_bits() >> 23).saturating_sub(2)
+}
+
+/// The numbers of a block.
+type Block = [f32; BLOCK];
+/// Blocks that are computed at once.
+const AT_ONCE: usize = CHUNK / BLOCK;
 
 /// A field of `len` bytes of consecutive blocks.
 struct Fields<'a> {
@@ -156,62 +205,79 @@ impl Loop for Fields<'_> {
     #[inline(always)]
     fn run(self) {
         let Self { of, part, len, from, elements, out } = self;
-        let mut x = [0.0; BLOCK];
-        for (to, elements) in out.chunks_exact_mut(len).zip(elements.chunks_exact(BLOCK * from.width())) {
-            widen(from, elements, &mut x);
-            if x.iter().all(|x| x.is_finite()) {
-                of.field(part, &x, to);
-            } else {
-                to.fill(0);
-            }
+        let mut x = [[0.0; BLOCK]; AT_ONCE];
+        for (to, elements) in out.chunks_mut(AT_ONCE * len).zip(elements.chunks(CHUNK * from.width())) {
+            let x = &mut x[..to.len() / len];
+            widen(from, elements, x.as_flattened_mut());
+            of.fields(part, x, to);
         }
     }
 }
 
-/// A field of blocks of integers from 0 to `most`.
+/// The fifth bits.
 #[inline(always)]
-fn integers(part: Part, d: f32, min: f32, most: i32, y: impl Fn(usize) -> f32, out: &mut [u8]) {
-    // Towards zero; a NaN is 0.
-    let t = |j| (y(j) as i32).clamp(0, most);
-    match part {
-        Part::Scale => out.copy_from_slice(&f16_of(d).to_le_bytes()),
-        Part::Minimum => out.copy_from_slice(&f16_of(min).to_le_bytes()),
-        Part::High => {
-            let bits = (0..BLOCK).fold(0, |bits, j| bits | (t(j) as u32 >> 4) << j);
-            out.copy_from_slice(&bits.to_le_bytes());
-        }
-        _ => nibbles(out, |j| (t(j) & 15) as u8),
+fn high(of: [u8; BLOCK]) -> [u8; 4] {
+    let (mut bits, mut j) = (0u32, 0);
+    while j < BLOCK {
+        bits |= u32::from(of[j] >> 4) << j;
+        j += 1;
     }
+    bits.to_le_bytes()
 }
 
+/// The lowest four bits, those of the first half in the lower ones of a byte.
 #[inline(always)]
-fn nibbles(out: &mut [u8], code: impl Fn(usize) -> u8) {
-    let mut codes = [0; BLOCK];
-    codes.iter_mut().enumerate().for_each(|(j, to)| *to = code(j));
-    let (low, high) = codes.split_at(BLOCK / 2);
-    out.iter_mut().zip(low).zip(high).for_each(|((to, low), high)| *to = low | high << 4);
+fn nibbles(of: [u8; BLOCK]) -> [u8; BLOCK / 2] {
+    array(|j| of[j] & 15 | of[j + BLOCK / 2] << 4)
+}
+
+/// Without the digits after the point, within 0 and `MOST`; 0 for a NaN.
+#[inline(always)]
+fn truncated<const MOST: u8>(y: f32) -> u8 {
+    let (y, most) = (if y > 0.0 { y } else { 0.0 }, f32::from(MOST));
+    let y = if y < most { y } else { most };
+    let sum = y + EVEN;
+    sum.to_bits().wrapping_sub(u32::from(sum - EVEN > y)) as u8
+}
+
+/// The largest of some integers that numbers become.
+#[inline(always)]
+fn most(x: &Block, of: impl Fn(u32) -> i32) -> i32 {
+    let (mut most, mut j) = (i32::MIN, 0);
+    while j < BLOCK {
+        most = most.max(of(x[j].to_bits()));
+        j += 1;
+    }
+    most
 }
 
 /// The largest magnitude.
 #[inline(always)]
-fn largest(x: &[f32; BLOCK]) -> f32 {
-    f32::from_bits(x.iter().fold(0, |a, x| a.max(x.to_bits() & 0x7fff_ffff)))
+fn largest(x: &Block) -> f32 {
+    f32::from_bits(most(x, |bits| (bits & 0x7fff_ffff) as i32) as u32)
 }
 
 /// The first number of the largest magnitude.
 #[inline(always)]
-fn first_largest(x: &[f32; BLOCK]) -> f32 {
-    let a = largest(x);
-    x.iter().find(|x| x.abs() == a).copied().unwrap_or(a)
+fn first_largest(x: &Block) -> f32 {
+    let largest = largest(x).to_bits();
+    // The first one has the highest key, whose lowest bit is its sign.
+    let (mut first, mut j) = (0, 0);
+    while j < BLOCK {
+        let bits = x[j].to_bits();
+        let key = ((BLOCK - j) as u32) << 1 | bits >> 31;
+        first = first.max(if bits & 0x7fff_ffff == largest { key } else { 0 });
+        j += 1;
+    }
+    f32::from_bits(largest | first << 31)
 }
 
 /// The least number and the largest one; −0 is less than 0.
 #[inline(always)]
-fn range(x: &[f32; BLOCK]) -> (f32, f32) {
+fn range(x: &Block) -> (f32, f32) {
     // Integers in the order of the numbers, and back.
     let order = |bits: u32| bits ^ ((bits as i32 >> 31) as u32 >> 1);
-    let each = x.iter().map(|x| order(x.to_bits()) as i32);
-    let (min, max) = each.fold((i32::MAX, i32::MIN), |(min, max), x| (min.min(x), max.max(x)));
+    let (min, max) = (!most(x, |bits| !order(bits) as i32), most(x, |bits| order(bits) as i32));
     (f32::from_bits(order(min as u32)), f32::from_bits(order(max as u32)))
 }
 
@@ -220,13 +286,17 @@ fn inverse(d: f32) -> f32 {
     if d == 0.0 { 0.0 } else { 1.0 / d }
 }
 
-/// The nearest integer, ties away from 0, within those of 8 bits; 0 for a NaN.
+/// The nearest integer, ties away from 0, within those of 8 bits, in two's complement; 0 for a NaN.
 #[inline(always)]
-fn nearest(y: f32) -> i8 {
-    let whole = y as i32;
-    let rest = y - whole as f32;
-    let whole = whole.saturating_add(i32::from(rest >= 0.5) - i32::from(rest <= -0.5));
-    whole.clamp(-128, 127) as i8
+fn nearest(y: f32) -> u8 {
+    let y = if y.is_nan() { 0.0 } else { y };
+    let y = if y < -128.0 { -128.0 } else { y };
+    let y = if y > 127.0 { 127.0 } else { y };
+    // Added to it, an integer is in the lowest bits: to nearest, ties to even.
+    let sum = y + EVEN;
+    let rest = y - (sum - EVEN);
+    let away = u32::from(rest == 0.5 && y > 0.0).wrapping_sub(u32::from(rest == -0.5 && y < 0.0));
+    sum.to_bits().wrapping_add(away) as u8
 }
 
 /// 2^`exponent`, from −127 to 127.

@@ -12,6 +12,7 @@ use std::sync::LazyLock;
 
 use super::grid::Groups;
 use crate::float::with_ieee;
+use crate::inline::zip;
 use crate::isa::Isa;
 use crate::loops::Loop;
 use numbers::{CHUNK, narrow, round, widen};
@@ -111,54 +112,70 @@ impl Codes {
         let n = out.len() * self.of_byte();
         assert_eq!(elements.len(), n * self.from.width(), "an element for each code");
         assert_eq!(scales.len() as u64, groups.count(n as u64) * self.scales.width() as u64, "a scale for each group");
-        if self.of_byte() == 1 {
-            return self.each(groups, elements, scales, out);
-        }
-        let mut codes = vec![0; n];
-        self.each(groups, elements, scales, &mut codes);
-        crate::inline::zip(out, codes.as_chunks::<2>().0, |to, &[low, high]| *to = low | high << 4);
-    }
-
-    /// A code for each byte of `out`.
-    fn each(&self, groups: Groups, elements: &[u8], scales: &[u8], out: &mut [u8]) {
-        let (of_element, of_scale) = (self.from.width(), self.scales.width());
-        let (isa, mut numbers) = (fastest(), [0.0; CHUNK]);
-        with_ieee(|| {
-            groups.each(out.len(), |group, range| {
-                let mut s = [0.0];
-                widen(self.scales, &scales[group * of_scale..][..of_scale], &mut s);
-                let s = self.factor * s[0];
-                let elements = &elements[range.start * of_element..range.end * of_element];
-                for (elements, out) in elements.chunks(CHUNK * of_element).zip(out[range].chunks_mut(CHUNK)) {
-                    isa.run(Scaled { codes: self, scale: s, elements, numbers: &mut numbers[..out.len()], out });
-                }
-            });
-        });
+        with_ieee(|| fastest().run(Scaled { codes: self, groups, elements, scales, out }));
     }
 }
 
-/// Codes of elements with one scale; `numbers` is working memory.
+/// Codes of elements with the scales of their groups.
 struct Scaled<'a> {
     codes: &'a Codes,
-    scale: f32,
+    groups: Groups,
     elements: &'a [u8],
-    numbers: &'a mut [f32],
+    scales: &'a [u8],
     out: &'a mut [u8],
 }
 
 impl Loop for Scaled<'_> {
     #[inline(always)]
     fn run(self) {
-        let Self { codes, scale, elements, numbers, out } = self;
-        widen(codes.from, elements, numbers);
-        let inverse = 1.0 / scale;
-        match codes.scaling {
-            Scaling::Divide => numbers.iter_mut().for_each(|x| *x /= scale),
-            Scaling::Inverse => numbers.iter_mut().for_each(|x| *x *= inverse),
-            Scaling::Multiply => numbers.iter_mut().for_each(|x| *x *= scale),
+        let Self { codes, groups, elements, scales, out } = self;
+        let (n, width) = (out.len() * codes.of_byte(), codes.scales.width());
+        // A chunk has groups of any length: each of its elements has a scale. (Closures would not be compiled for the instruction set.)
+        let (mut factors, mut filled) = ([0.0; CHUNK], 0);
+        let (of_element, of_byte) = (codes.from.width(), codes.of_byte());
+        let mut numbers = [0.0; CHUNK];
+        for (group, range) in groups.of(n) {
+            let mut s = [0.0];
+            widen(codes.scales, &scales[group * width..][..width], &mut s);
+            let s = codes.factor * s[0];
+            let factor = if codes.scaling == Scaling::Inverse { 1.0 / s } else { s };
+            let (mut at, end) = (range.start, range.end);
+            while at < end {
+                let to = (filled + end - at).min(CHUNK);
+                at += to - filled;
+                for each in &mut factors[filled..to] {
+                    *each = factor;
+                }
+                filled = to;
+                if filled == CHUNK || at == n {
+                    let first = at - filled;
+                    let elements = &elements[first * of_element..at * of_element];
+                    let numbers = &mut numbers[..filled];
+                    codes.chunk(elements, &factors[..filled], numbers, &mut out[first / of_byte..at / of_byte]);
+                    filled = 0;
+                }
+            }
         }
-        round(codes.precision, numbers);
-        narrow(codes.to, numbers, out);
+    }
+}
+
+impl Codes {
+    /// The codes of a chunk of elements, which are divided by these factors, or multiplied with them; `numbers` is working memory.
+    #[inline(always)]
+    fn chunk(&self, elements: &[u8], factors: &[f32], numbers: &mut [f32], out: &mut [u8]) {
+        widen(self.from, elements, numbers);
+        match self.scaling {
+            Scaling::Divide => zip(numbers, factors, |x, s| *x /= s),
+            Scaling::Inverse | Scaling::Multiply => zip(numbers, factors, |x, s| *x *= s),
+        }
+        round(self.precision, numbers);
+        if self.of_byte() == 1 {
+            return narrow(self.to, numbers, out);
+        }
+        let mut codes = [0; CHUNK];
+        let codes = &mut codes[..numbers.len()];
+        narrow(self.to, numbers, codes);
+        zip(out, codes.as_chunks::<2>().0, |to, &[low, high]| *to = low | high << 4);
     }
 }
 
@@ -234,13 +251,17 @@ mod tests {
             let elements = &elements[..];
             for to in [Number::I8, Number::F16, Number::Bf16, Number::F32, Number::E4m3, Number::E5m2, Number::F4] {
                 same(n * to.width(), |isa, out| isa.run(Cast { from, to, elements, out }));
-                for (scaling, precision) in Scaling::ALL.into_iter().zip(Number::FLOATS) {
+                let is_code = to.width() == 1;
+                for (scaling, precision) in Scaling::ALL.into_iter().zip(Number::FLOATS).filter(|_| is_code) {
                     let codes = &Codes { from, to, scaling, precision, scales: Number::F32, factor: 1.0 };
-                    for scale in [0.01, 1e-40, f32::INFINITY] {
-                        same(n * to.width(), |isa, out| {
-                            isa.run(Scaled { codes, scale, elements, numbers: &mut vec![0.0; n], out });
-                        });
-                    }
+                    // Rows of groups, the last one shorter, from within one on.
+                    let groups = Groups { row: 70, rows: 2, columns: 16, position: 75 };
+                    let of_each = [0.01, 1e-40, f32::INFINITY].map(f32::to_le_bytes);
+                    let scales = of_each.repeat(groups.count(n as u64).div_ceil(3) as usize);
+                    let scales = &scales.as_flattened()[..4 * groups.count(n as u64) as usize];
+                    same(n / codes.of_byte(), |isa, out| {
+                        isa.run(Scaled { codes, groups, elements, scales, out });
+                    });
                 }
             }
             for (of, _) in BlockType::ALL {

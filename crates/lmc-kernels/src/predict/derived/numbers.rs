@@ -64,6 +64,8 @@ impl Number {
 
 /// Numbers that are converted at once.
 pub(super) const CHUNK: usize = 512;
+/// What leaves the nearest integer, ties to even, in the lowest bits of a sum.
+pub(super) const EVEN: f32 = 12_582_912.0;
 
 /// Replaces `out` by the values of as many numbers.
 #[inline(always)]
@@ -192,11 +194,9 @@ fn e5m2_of(y: f32) -> u8 {
 #[inline(always)]
 fn i8_of(y: f32) -> u8 {
     let y = if y.is_nan() { 0.0 } else { y };
-    // Added to it, an integer is in the lowest bits: to nearest, ties to even.
-    let addend = 12_582_912.0f32;
     let y = if y < -128.0 { -128.0 } else { y };
     let y = if y > 127.0 { 127.0 } else { y };
-    (y + addend).to_bits() as u8
+    (y + EVEN).to_bits() as u8
 }
 
 #[inline(always)]

@@ -1,17 +1,17 @@
-//! Plans which chunks are compressed, in which order: chunks of 16-bit weights right after the chunks of the 32-bit
-//! weights that they are rounded from.
+//! Plans which chunks are compressed, in which order: chunks of copies in another precision right after those of the
+//! weights that they are rounded or quantised from.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-use super::all_tensors::{Planned, Together};
+use super::all_tensors::{Planned, Together, unit_of};
 use super::choice::Choice;
 use super::flat;
 use super::input::Input;
 use super::moments;
 use super::recut;
 use super::repeats::{self, Place};
-use crate::chunks::cut::{Chunk, Range, cut};
+use crate::chunks::cut::{Chunk, Range, cut, cuts_of, is_small};
 use crate::error::Result;
 use crate::format::ids::Hash;
 
@@ -21,10 +21,18 @@ pub(super) struct Job<'a> {
     pub(super) chunk: Chunk,
     /// The number in the group of the chunk that it is predicted from, if there is one.
     pub(super) lead: Option<usize>,
-    /// Which of its segments are rounded from that: by offset of the 32-bit elements in that chunk.
+    /// Which of its segments are rounded from that: by offset of the elements in that chunk.
     pub(super) rounded: HashMap<u64, usize>,
+    /// Elements of a row there, if it is of a single tensor: rows may stand in another order.
+    pub(super) row: Option<u64>,
     /// Small tensors of the chunk that stand for those of other files, which are not read again: place and hash.
     pub(super) repeated: Vec<(Range, Hash)>,
+}
+
+impl<'a> Job<'a> {
+    fn new(input: &'a Input<'a>, chunk: Chunk) -> Self {
+        Self { input, chunk, lead: None, rounded: HashMap::new(), row: None, repeated: vec![] }
+    }
 }
 
 /// A small tensor that another file has, too.
@@ -60,12 +68,22 @@ impl<'a> Plan<'a> {
         // What is rounded is cut like what it is rounded from.
         let ends = |place: Place| {
             let of = wide[place.0][place.1].unwrap_or(place);
-            let bits = together.segment(place).dtype.map_or(0, |d| u64::from(d.bits()));
-            let ends = match flat.contains(&of) {
+            let (s, wide) = (together.segment(place), together.segment(of));
+            let (bits, elements) = if of == place { (unit_of(s).0, 1) } else { unit_of(s) };
+            // Blocks are fewer than the elements: without ends they would be cut otherwise, or not be alone.
+            let is_copy = elements > 1 && !is_small(wide);
+            if is_small(s) && !is_copy {
+                return vec![];
+            }
+            let mut ends = match flat.contains(&of) {
                 true => vec![],
-                false => choice.bases.ends(&files[of.0].0.name, together.segment(of)),
+                false => choice.bases.ends(&files[of.0].0.name, wide),
             };
-            ends.into_iter().map(|n| n * bits).filter(|at| at.is_multiple_of(8)).map(|at| at / 8).collect()
+            if let (true, true, Some(dtype)) = (is_copy, ends.is_empty(), wide.dtype) {
+                ends.extend(cuts_of(wide.len, dtype).map(|(start, len)| (start + len) * 8 / u64::from(dtype.bits())));
+            }
+            let whole = ends.into_iter().filter(|n| n.is_multiple_of(elements)).map(|n| n / elements * bits);
+            whole.filter(|at| at.is_multiple_of(8)).map(|at| at / 8).collect()
         };
         let (mut jobs, mut file_of) = (Vec::new(), Vec::new());
         // Index of the chunks of large tensors, by file, segment and first element; and of those of small ones, with the number there.
@@ -81,12 +99,12 @@ impl<'a> Plan<'a> {
                     None => small.extend(chunk.numbers.iter().enumerate().map(|(k, &i)| ((file, i), (jobs.len(), k)))),
                 }
                 file_of.push(file);
-                jobs.push(Job { input, chunk, lead: None, rounded: HashMap::new(), repeated: vec![] });
+                jobs.push(Job::new(input, chunk));
             }
         }
         for (file, chunk) in recut {
             file_of.push(file);
-            jobs.push(Job { input: files[file].0, chunk, lead: None, rounded: HashMap::new(), repeated: vec![] });
+            jobs.push(Job::new(files[file].0, chunk));
         }
         let n = jobs.len() + rounded_of_flat.len();
         let (mut leads, mut followed): (Vec<Option<usize>>, _) = (vec![None; n], vec![false; n]);
@@ -105,17 +123,22 @@ impl<'a> Plan<'a> {
                 rounded = f.offsets.iter().enumerate().map(|(own, o)| (offset + o, own)).collect();
             }
             file_of.push(f.file);
-            jobs.push(Job { input, chunk, lead: None, rounded, repeated: vec![] });
+            jobs.push(Job { rounded, ..Job::new(input, chunk) });
         }
         for i in 0..n {
             let chunk = &jobs[i].chunk;
             let file = file_of[i];
             let mut found: Vec<(usize, u64, usize)> = Vec::new();
+            let mut row = None;
             for (own, &number) in chunk.numbers.iter().enumerate() {
                 let Some(place) = wide[file][number] else { continue };
+                row = together.segment(place).shape.last().copied();
                 let place = repeats[place.0].get(&place.1).map_or(place, |of| of.0);
                 found.extend(match chunk.of {
-                    Some((_, element)) => large.get(&(place.0, place.1, element)).map(|&lead| (lead, 0, own)),
+                    Some((_, n)) => {
+                        let element = n * unit_of(&chunk.segments[own]).1;
+                        large.get(&(place.0, place.1, element)).map(|&lead| (lead, 0, own))
+                    }
                     None => small.get(&place).map(|&(lead, k)| (lead, jobs[lead].chunk.segments[k].offset, own)),
                 });
             }
@@ -132,7 +155,7 @@ impl<'a> Plan<'a> {
                 leads[i] = Some(lead);
                 followed[lead] = true;
                 let rounded = found.iter().filter(|f| f.0 == lead).map(|&(_, offset, own)| (offset, own));
-                jobs[i].rounded = rounded.collect();
+                (jobs[i].rounded, jobs[i].row) = (rounded.collect(), row);
             }
         }
         let mut found = Vec::new();

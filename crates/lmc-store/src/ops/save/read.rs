@@ -2,6 +2,7 @@
 
 use lmc::Segment;
 
+use super::all_tensors::unit_of;
 use super::bases::rename;
 use super::input::Input;
 use super::plan::Job;
@@ -13,8 +14,13 @@ use crate::objects::buffer::Buffer;
 /// The segments of the first chunk of a group. Each part that a segment of another chunk is rounded from gets the name
 /// of that segment. Several parts may be of one tensor.
 pub(super) fn like(lead: &Chunk, job: &Job<'_>) -> Result<Vec<Segment>> {
-    let mut rounded: Vec<(u64, u64)> =
-        job.rounded.iter().map(|(&offset, &own)| (offset, offset + 2 * job.chunk.segments[own].len)).collect();
+    let end = |offset: u64, own: &Segment| {
+        let of = &lead.segments[lead.segments.partition_point(|s| s.end() <= offset)];
+        let (bits, elements) = unit_of(own);
+        offset + own.len * 8 / bits * elements * unit_of(of).0 / 8
+    };
+    let rounded = job.rounded.iter().map(|(&offset, &own)| (offset, end(offset, &job.chunk.segments[own])));
+    let mut rounded: Vec<(u64, u64)> = rounded.collect();
     rounded.sort_unstable();
     let mut rounded = rounded.into_iter().peekable();
     let mut segments = Vec::with_capacity(lead.segments.len());
@@ -26,7 +32,12 @@ pub(super) fn like(lead: &Chunk, job: &Job<'_>) -> Result<Vec<Segment>> {
         cuts.push(s.end());
         cuts.dedup();
         match cuts.len() {
-            2 => segments.push(s.clone()),
+            2 => {
+                let n = s.shape[0];
+                let row = job.row.filter(|row| lead.of.is_some() && *row > 0 && n.is_multiple_of(*row));
+                let shape = row.map_or_else(|| s.shape.clone(), |row| [n / row, row].into());
+                segments.push(Segment::new(s.name.clone(), s.dtype, shape, s.offset, s.len).map_err(Error::codec)?);
+            }
             _ => {
                 for cut in cuts.windows(2) {
                     let len = cut[1] - cut[0];

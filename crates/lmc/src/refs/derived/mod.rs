@@ -1,13 +1,16 @@
 //! Finds tensors that are copies of a base's in another precision (`docs/format.md` §3.10). Which one, and how, is found by trial:
 //! a few windows of the tensor are computed from each tensor of as many elements. Names and ranks say which one is tried first.
 
+mod copies;
 mod scales;
 mod trial;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::block::{DerivedFrom, Interleaved, Recipe, Reference};
 use crate::refs::base::Base;
+pub use copies::copied_from;
 use lmc_kernels::predict::Conversion;
 use lmc_kernels::predict::derived::{BLOCK, BlockType, Codes, Number};
 use lmc_layout::dtype::Dtype;
@@ -51,11 +54,13 @@ pub(crate) fn find(
     is_open: impl Fn(usize) -> bool,
     read: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
 ) -> BTreeMap<usize, Found> {
-    let open: Vec<usize> =
+    let mut open: Vec<usize> =
         (0..segments.len()).filter(|&i| is_open(i) && forms(&segments[i]).next().is_some()).collect();
     if open.is_empty() {
         return BTreeMap::new();
     }
+    // The scales of rows are as many as the weights of norms, and follow from none of these: they would take all trials.
+    open.sort_by_key(|&i| Reverse(segments[i].len));
     let mut of_count: BTreeMap<u64, Vec<Candidate<'_>>> = BTreeMap::new();
     let mut named: BTreeMap<(u64, &str), usize> = BTreeMap::new();
     for (base, b) in bases.iter().enumerate().filter(|(_, b)| !b.is_beside()) {
