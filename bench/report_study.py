@@ -172,7 +172,9 @@ All numbers are per cent of raw, at level `default` unless stated otherwise. Δ:
 ## The page of another run
 
 [The page](study.html) shows whole states of a smaller run: 16 of them 20 steps apart, then eight of successive steps.
-On a phone: [light](img/study-phone-light.png), [dark](img/study-phone-dark.png).
+On a phone: [light](img/study-phone-light.png), [dark](img/study-phone-dark.png). A whole state takes 69.8 % alone, 23.3
+to 24.0 % one step on (first moments 80 to 81 % of theirs, second ones 2 to 3 %, both copies of the weights next to
+nothing), and 64 to 69 % 20 steps on. The moments after a step explain 99.97 % of it; 8 to 19 % of it is gradient.
 
 {PAGE}
 
