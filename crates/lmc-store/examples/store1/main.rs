@@ -1,6 +1,7 @@
 //! Writes the test vectors of stores: `cargo run -p lmc-codec-store --example store1 -- testdata/store1`.
 //!
-//! With `--check` before the folder it writes nothing, and fails if a file there is missing, differs, or is not one of them.
+//! Stores that are in the folder stay as they are, because they are frozen and other versions write other bytes. With `--check` before the
+//! folder it writes nothing, and fails if a file there is missing, differs, or is not one of them.
 
 mod edits;
 mod rule;
@@ -33,11 +34,17 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
-/// All files but [`OTHERS`].
-fn contents() -> Result<Files, Box<dyn Error>> {
+/// All files of a folder but [`OTHERS`].
+fn contents(folder: &Path) -> Result<Files, Box<dyn Error>> {
     let mut files = Files::new();
+    let mut stores = stores::all()?;
+    for (name, made) in &mut stores {
+        let frozen = folder.join(name);
+        if frozen.is_dir() {
+            made.objects = files_of(&frozen)?;
+        }
+    }
     let mut add = |name: &str, value: &Value| files.insert(name.into(), (format!("{value:#}\n")).into_bytes());
-    let stores = stores::all()?;
     for (name, made) in &stores {
         let expected =
             json!({ "shows": made.shows, "snapshots": made.saved, "tags": made.tags, "refuse": made.refuse });
@@ -69,14 +76,12 @@ fn files_of(folder: &Path) -> Result<Files, Box<dyn Error>> {
 }
 
 fn write(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
-    let files = contents()?;
+    let files = contents(folder)?;
     fs::create_dir_all(folder)?;
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        match path.is_dir() {
-            true => fs::remove_dir_all(path)?,
-            false if OTHERS.iter().any(|other| path.ends_with(other)) => {}
-            false => fs::remove_file(path)?,
+        if path.is_file() && !OTHERS.iter().any(|other| path.ends_with(other)) {
+            fs::remove_file(path)?;
         }
     }
     for (name, bytes) in &files {
@@ -91,7 +96,7 @@ fn write(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
 fn check(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
     let mut there = files_of(folder)?;
     let mut wrong = Vec::new();
-    for (name, bytes) in contents()? {
+    for (name, bytes) in contents(folder)? {
         match there.remove(&name) {
             None => wrong.push(format!("{name} is missing")),
             Some(other) if other != bytes => wrong.push(format!("{name} differs")),
