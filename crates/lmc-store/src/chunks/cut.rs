@@ -394,15 +394,16 @@ mod tests {
 
     #[test]
     fn tensors_are_cut_where_it_is_said() {
-        let f = file(&[("a", Some(Dtype::F32), 20 << 20), ("b", Some(Dtype::F32), 200)]);
-        let ends = [0, 4 << 20, (4 << 20) + 512, 19 << 20, 20 << 20];
-        let chunks = cut("f", &f, |_| &[], |i| if i == 0 { ends.to_vec() } else { vec![1] }).unwrap();
+        let f = file(&[("a", Some(Dtype::F32), 20 << 20), ("b", Some(Dtype::F32), 200), ("c", Some(Dtype::F32), 100)]);
+        let ends = [&[0, 4 << 20, (4 << 20) + 512, 19 << 20, 20 << 20][..], &[], &[40, 100]];
+        let chunks = cut("f", &f, |_| &[], |i| ends[i].to_vec()).unwrap();
         let cut: Vec<_> = chunks.iter().map(|c| (&c.starts[..], c.len())).collect();
         let large = [(0, 4 << 20), ((4 << 20) + 512, (15 << 20) - 512), (19 << 20, 1 << 20)];
         assert_eq!(cut[..3], large.each_ref().map(|(start, len)| (std::slice::from_ref(start), *len)));
-        // What is small is in a pack.
-        assert_eq!(cut[3..], [(&[4 << 20, 0][..], 512 + 200)]);
-        assert!(chunks[1].part().is_some_and(|(_, start)| start == (4 << 20) + 512) && chunks[3].part().is_none());
+        // What is small is in a pack, unless it is cut itself.
+        assert_eq!(cut[3..], [(&[0][..], 40), (&[40], 60), (&[4 << 20, 0], 512 + 200)]);
+        let parts: Vec<_> = chunks.iter().map(|c| c.part().map(|(_, start)| start)).collect();
+        assert_eq!(parts[1..], [Some((4 << 20) + 512), Some(19 << 20), Some(0), Some(40), None]);
     }
 
     #[test]
