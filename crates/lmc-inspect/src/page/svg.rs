@@ -16,6 +16,8 @@ const TOP: f64 = 10.0;
 const BOTTOM: f64 = 40.0;
 /// The width of bars and heat maps, which has room on a phone.
 const NARROW: f64 = 400.0;
+/// The width of a digit in charts of that width, at most.
+const DIGIT: f64 = 6.7;
 
 /// Rows of a table of a chart's numbers at most.
 const NUMBERS: usize = 100;
@@ -316,14 +318,17 @@ pub(crate) fn heat_map(map: &HeatMap, out: &mut String) {
     let rows = &map.rows;
     let above = rows.iter().any(|r| r.name.chars().count() > BESIDE);
     let (left, row, cells) = if above { (0.0, 29.0, 12.0) } else { (7.0 * BESIDE as f64, 14.0, 13.0) };
-    let cell = (NARROW - left - 48.0) / map.columns.max(1) as f64;
+    let notes = rows.iter().map(|r| r.note.chars().count()).max().unwrap_or(0);
+    let cell = (NARROW - left - 6.0 - DIGIT * notes as f64) / map.columns.max(1) as f64;
     let top = if map.heads.is_empty() { 18.0 } else { 34.0 };
     let bottom = top + row * rows.len() as f64;
     begin_rows(&map.title, &map.about, bottom + 6.0, out);
     let x_of = |column: f64| left + cell * column;
     for (labels, class, y) in [(&map.labels, "t", top - 5.0), (&map.heads, "a", 13.0)] {
         for (column, label) in labels {
-            let _ = write!(out, "<text class={class} x={:.1} y={y} text-anchor=middle>{label}</text>", x_of(*column));
+            // Nothing is shown left of the chart.
+            let x = x_of(*column).max(DIGIT / 2.0 * label.chars().count() as f64);
+            let _ = write!(out, "<text class={class} x={x:.1} y={y} text-anchor=middle>{label}</text>");
         }
     }
     // One path for each shade: cells of it.
