@@ -69,7 +69,8 @@ def run(command: list[str]) -> Ran:
     done = subprocess.run(launcher, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: exit status {done.returncode}")
-    seconds, peak, cpu = done.stdout.split()
+    # After what the command prints.
+    seconds, peak, cpu = done.stdout.splitlines()[-1].split()
     return Ran(float(seconds), int(peak), float(cpu))
 
 
