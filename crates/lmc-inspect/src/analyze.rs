@@ -63,22 +63,19 @@ pub fn analyze(
     let steps: Vec<u64> = (0..checkpoints.count()).map(|i| checkpoints.step(i)).collect();
     let steps_from = checkpoints.steps_from();
     let plan = Plan::new(&steps, options.distances.clone());
-    let every = match options.sample {
-        Some(every) => every.max(1),
-        None if steps.len() < 2 => 1,
-        None => {
-            let first: u64 = checkpoints.open(0)?.iter().map(Base::raw_size).sum();
-            if first.saturating_mul(steps.len() as u64) > WHOLE { EVERY } else { 1 }
-        }
-    };
-    let passes = Passes { compressor, stop: &options.stop, every };
+    let mut passes = Passes { compressor, stop: &options.stop, every: options.sample.unwrap_or(1).max(1) };
     let mut series = Series::new();
     let mut pass = 0;
     for i in 0..steps.len() {
         let older = if i > 1 { checkpoints.open(i - 2)? } else { vec![] };
         let old = if i > 0 { checkpoints.open(i - 1)? } else { vec![] };
         let new = checkpoints.open(i)?;
-        let size = new.iter().map(Base::raw_size).sum();
+        let size: u64 = new.iter().map(Base::raw_size).sum();
+        // The others are about as large as the first.
+        let all = size.saturating_mul(steps.len() as u64);
+        if i == 0 && options.sample.is_none() && steps.len() > 1 && all > WHOLE {
+            passes.every = EVERY;
+        }
         let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
         let mut survey = Survey::full(passes, i, &new, &old, &older, &mut at)?;
         if i > 0 {
@@ -89,7 +86,7 @@ pub fn analyze(
         pass += 1;
         if i > 0 {
             let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
-            let every = if i + 1 == steps.len() { 1 } else { every };
+            let every = if i + 1 == steps.len() { 1 } else { passes.every };
             survey.add_alone(Passes { every, ..passes }, i, &new, &mut at)?;
             pass += 1;
         }
@@ -106,5 +103,11 @@ pub fn analyze(
         }
     }
     let last = steps.len().checked_sub(1).map(|i| checkpoints.open(i)).transpose()?;
-    series.finish((codec, every), steps_from, last.as_deref().unwrap_or_default(), checkpoints.log(), &options.stop)
+    series.finish(
+        (codec, passes.every),
+        steps_from,
+        last.as_deref().unwrap_or_default(),
+        checkpoints.log(),
+        &options.stop,
+    )
 }

@@ -386,9 +386,11 @@ fn way_to(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) -> Re
 
 /// An error of the operating system about where an output is to be.
 fn no_place(path: &Path, e: io::Error) -> Failure {
-    let missing = Some(parent(path)).filter(|dir| e.kind() == io::ErrorKind::NotFound && !dir.exists());
-    let failure = Failure::io(path, "cannot write", &e);
-    missing.into_iter().fold(failure, |f, dir| f.and(&format!("; make the directory {} first", Name::path(dir))))
+    let (dir, failure) = (parent(path), Failure::io(path, "cannot write", &e));
+    match e.kind() == io::ErrorKind::NotFound && !dir.exists() {
+        true => failure.and(&format!("; make the directory {} first", Name::path(dir))),
+        false => failure,
+    }
 }
 
 fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) -> Result<Kind> {

@@ -24,20 +24,20 @@ pub(super) fn spikes(points: &[Option<f32>]) -> Vec<usize> {
     };
     let (mut known, mut before) = (0, f32::MAX);
     let mut stands_out = |i: usize| {
-        let x = points[i]?;
+        let Some(x) = points[i] else { return false };
         known += 1;
         let rises = x > std::mem::replace(&mut before, x);
         let around = &points[i.saturating_sub(AROUND)..(i + AROUND + 1).min(points.len())];
         let mut around: Vec<f32> = around.iter().flatten().copied().collect();
         if !rises || known <= BEFORE || around.len() <= LEAST {
-            return None;
+            return false;
         }
         let middle = median(&mut around);
         around.iter_mut().for_each(|y| *y = (*y - middle).abs());
         let usual = DEVIATION * median(&mut around);
-        (x - middle > (FLOOR * middle.abs()).max(AWAY * usual)).then_some(())
+        x - middle > (FLOOR * middle.abs()).max(AWAY * usual)
     };
-    (0..points.len()).filter(|&i| stands_out(i).is_some()).collect()
+    (0..points.len()).filter(|&i| stands_out(i)).collect()
 }
 
 #[cfg(test)]
