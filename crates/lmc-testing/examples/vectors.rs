@@ -3,11 +3,12 @@
 //!
 //! A vector is `NAME.lmc`, its raw bytes in `NAME.raw`, and those of its bases in `NAME.base1`, `NAME.base2`, … In `fuzzed/` are the
 //! files that fuzz targets make of their corpora, most of them damaged: those without raw bytes are refused by the reference decoder.
+//! In `hostile/` are small valid files that take much to decode, without their raw bytes.
 
 use lmc_testing::decoders::LIMIT;
 use lmc_testing::input::{Input, Random};
 use lmc_testing::reference::{self, write::File};
-use lmc_testing::{blocks, deltas, samples, targets};
+use lmc_testing::{blocks, deltas, hostile, samples, targets};
 use std::{env, fs, io, path::Path};
 
 /// Vectors of each kind whose contents are chosen at random.
@@ -44,7 +45,12 @@ fn main() -> io::Result<()> {
         let delta = deltas::delta(&mut Input::new(&choices));
         write(format!("delta-{i:03}"), &delta.file().to_bytes(), &delta.raw(), &delta.bases())?;
     }
-    fs::create_dir_all(folder.join("fuzzed"))?;
+    for folder_of in ["fuzzed", "hostile"] {
+        fs::create_dir_all(folder.join(folder_of))?;
+    }
+    for (name, file) in hostile::files() {
+        write_file(&format!("hostile/{name}"), &file, &[])?;
+    }
     let fuzzed = |name: String, file: &[u8], bases: &[&[u8]]| {
         write_file(&name, file, bases)?;
         reference::decode_with_bases(file, bases, LIMIT)

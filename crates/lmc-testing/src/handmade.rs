@@ -69,6 +69,17 @@ pub fn stored(bytes: &[u8]) -> BlockFields {
     encoded(&Block::of(Column::Stored(bytes.to_vec()), 0))
 }
 
+/// The head of a column of zeros: plain bytes under map 0, without mask or patches, in one cluster of zeros.
+pub const ZEROS: [u8; 11] = [2, 0, 0, 0, 1, 0, 0, 8, 0, 0, 0];
+
+/// A block of zeros without body.
+pub fn zeros(length: usize) -> BlockFields {
+    let mut fields = stored(&vec![0; length]);
+    fields.bulk.clear();
+    fields.columns = vec![ZEROS.to_vec()];
+    fields
+}
+
 /// The records of blocks; all but the last are filled with zeros to [`LEAF`] bytes. Their digests are still to be set.
 pub fn records(blocks: &[BlockFields]) -> Vec<Record> {
     let mut blocks = blocks.to_vec();

@@ -13,6 +13,7 @@ pub mod dequantised;
 mod derivations;
 pub mod format1;
 pub mod handmade;
+pub mod hostile;
 pub mod input;
 pub mod interchange;
 pub mod json;

@@ -57,6 +57,8 @@ pub use api::source::Source;
 pub use file::open::BlockInfo;
 pub use format::bases::BaseInfo;
 pub use format::digests::{DigestAlgorithm, RawDigest};
+#[doc(hidden)]
+pub use format::header::{GZIP, ZSTD};
 pub use format::header::{MAGIC, VERSION as FORMAT_VERSION};
 pub use lmc_layout::dtype::Dtype;
 pub use lmc_layout::error::{Error, ErrorKind, Result};

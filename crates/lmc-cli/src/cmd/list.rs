@@ -3,7 +3,7 @@
 mod account;
 
 use std::fmt::Write as _;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -13,7 +13,7 @@ use lmc_inspect::{BlockDescription, ColumnDescription, describe_block};
 use lmc_store::{Location, Store};
 use serde_json::{Value, json};
 
-use self::account::{Account, accounts, by_length, coders, predictor_text};
+use self::account::{Account, Coded, accounts, by_length, coders, predictor_text};
 use crate::fs::input::{Original, Source};
 use crate::fs::names::is_dash;
 use crate::ui::failure::{Failure, Result};
@@ -59,26 +59,13 @@ pub(crate) fn run(args: &ListArgs, ui: &Ui) -> Result {
     let bases = args.bases.open_to_restore(args.files.len() > 1, 0)?;
     let mut between: &[u8] = b"";
     report::each(&args.files, PathBuf::as_path, args.json, ui, |path| {
-        match list(path, args, &bases, ui)? {
-            Shown::Json(text) => ui.print(&text)?,
-            Shown::Text(head, tables) => ui.write(|out| {
-                out.write_all(std::mem::replace(&mut between, b"\n"))?;
-                out.write_all(head.as_bytes())?;
-                tables.iter().try_for_each(|table| table.write_to(out))
-            })?,
-        }
+        list(path, args, &bases, &mut between, ui)?;
         Ok(Outcome::Told)
     })
 }
 
-/// The output for a file.
-enum Shown {
-    Json(String),
-    /// A few lines, and tables.
-    Text(String, Vec<Table>),
-}
-
-fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<Shown> {
+/// Lists a file, in text after `between`. It fails before anything is printed, unless the file changes.
+fn list(path: &Path, args: &ListArgs, bases: &Bases, between: &mut &[u8], ui: &Ui) -> Result {
     if is_dash(path) {
         return Err(Failure::Usage("list reads here and there in a file, not standard input: name a file".to_owned()));
     }
@@ -99,7 +86,8 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<Shown> {
     } else {
         note_no_model(path, &reader, ui);
     }
-    let mut listing = Listing::new(reader, bases.are_given());
+    let codec = |e| Failure::codec(path, &e);
+    let mut listing = Listing::new(reader, bases.are_given(), ui.verbose()).map_err(codec)?;
     // A delta without its bases has no raw bytes.
     if listing.is_known && (bases.are_given() || listing.reader.bases().is_empty()) {
         let (reader, raw) = (&listing.reader, Original::of(&listing.reader, path));
@@ -107,14 +95,14 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<Shown> {
         missing::note(path, &declared, ui);
         listing.missing = declared.map(|of| of.missing).unwrap_or_default();
     }
-    let shown = if args.json {
-        listing.json(path, ui.verbose()).map(Shown::Json)
-    } else {
-        listing.text(path, ui.verbose()).map(|(head, tables)| Shown::Text(head, tables))
-    };
-    let shown = shown.map_err(|e| Failure::codec(path, &e))?;
-    source.check_unchanged()?;
-    Ok(shown)
+    ui.write(|out| match args.json {
+        true => listing.write_json(path, out),
+        false => {
+            out.write_all(std::mem::replace(between, b"\n"))?;
+            listing.write_text(path, out)
+        }
+    })?;
+    source.check_unchanged()
 }
 
 /// Says why a file in which no tensors were found has none, if it was no model, or is compressed in another way.
@@ -126,7 +114,8 @@ fn note_no_model(path: &Path, reader: &Reader<'_, &Source>, ui: &Ui) {
     // What cannot be read, such as a delta without its base, is another matter.
     if let Ok(Some(why)) = lmc_inspect::truncated(&raw) {
         ui.warn(format_args!("{}: it was made of no model: {why}", Name::path(path)));
-    } else if raw.read_exact_at(&mut start, 0).is_ok() && (start == ZSTD || start.starts_with(&GZIP)) {
+    } else if raw.read_exact_at(&mut start, 0).is_ok() && (start == lmc::ZSTD || start.starts_with(lmc::GZIP)) {
+        // Such as the chunks in Orbax's files.
         ui.warn(format_args!(
             "{}: it begins with what zstd or gzip compressed already, which gains nothing: save tensors as they are \
              (Orbax: use_ocdbt=False and use_compression=False)",
@@ -135,14 +124,15 @@ fn note_no_model(path: &Path, reader: &Reader<'_, &Source>, ui: &Ui) {
     }
 }
 
-/// What compressed data begins with, such as the chunks in Orbax's files.
-const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-const GZIP: [u8; 2] = [0x1f, 0x8b];
-
 /// An open file and the descriptions of its blocks.
 struct Listing<'a> {
     reader: Reader<'a, &'a Source>,
     blocks: Vec<BlockInfo>,
+    /// The shares of the segments.
+    accounts: Vec<Account>,
+    digests: Vec<RawDigest>,
+    /// A row for each block, if they are shown.
+    rows: Option<Table>,
     /// The tensors that the file declares besides.
     missing: Vec<Missing>,
     /// Whether the bases were compared with those that the file needs.
@@ -152,10 +142,18 @@ struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    fn new(reader: Reader<'a, &'a Source>, verified: bool) -> Self {
-        let blocks = reader.blocks().collect();
+    /// Reads what is shown, and that of blocks if they are.
+    fn new(reader: Reader<'a, &'a Source>, verified: bool, with_blocks: bool) -> lmc::Result<Self> {
+        let blocks: Vec<BlockInfo> = reader.blocks().collect();
         let is_known = reader.check_features().is_ok();
-        Listing { reader, blocks, missing: Vec::new(), verified, is_known }
+        let describe = |i| describe_block(&reader, i as u64);
+        let (accounts, digests) = match is_known {
+            true => (accounts(reader.segments(), &blocks, describe)?, reader.digests()?),
+            // The record with digests cannot be found.
+            false => (by_length(reader.segments(), &blocks), vec![]),
+        };
+        let rows = (with_blocks && is_known).then(|| table_of_blocks(&blocks, describe)).transpose()?;
+        Ok(Listing { reader, blocks, accounts, digests, rows, missing: Vec::new(), verified, is_known })
     }
 
     /// The name of a source of predictions, for display.
@@ -167,13 +165,14 @@ impl<'a> Listing<'a> {
         }
     }
 
-    fn text(&self, path: &Path, with_blocks: bool) -> lmc::Result<(String, Vec<Table>)> {
+    fn write_text(&self, path: &Path, out: &mut dyn Write) -> io::Result<()> {
         let (raw, compressed) = (self.reader.raw_size(), self.reader.compressed_size());
         let segments = self.reader.segments();
         let tensors = segments.iter().filter(|s| s.name.is_some()).count();
         let features: Vec<_> = self.reader.features().collect();
-        let mut text = format!(
-            "{} : {}  ({} => {}), {}, {}, {}\ncontent hash {}, format {}, by {}\nfeatures: {}\n",
+        writeln!(
+            out,
+            "{} : {}  ({} => {}), {}, {}, {}\ncontent hash {}, format {}, by {}\nfeatures: {}",
             Name::path(path),
             percent(compressed, raw),
             bytes(raw),
@@ -185,72 +184,65 @@ impl<'a> Listing<'a> {
             lmc::FORMAT_VERSION,
             Name::text(self.reader.writer()),
             if features.is_empty() { "none".to_owned() } else { features.join(", ") },
-        );
+        )?;
         for base in self.reader.bases() {
             let checked = if self.verified { ", which is given" } else { "" };
-            let _ = writeln!(text, "delta of {}{checked}", describe(base));
+            writeln!(out, "delta of {}{checked}", describe(base))?;
         }
-        for digest in self.digests()? {
+        for digest in &self.digests {
             let of = if digest.source == 0 { "the file".to_owned() } else { self.source_name(digest.source) };
-            let _ = writeln!(text, "{} of {of}: {}", digest.algorithm, hex(&digest.digest));
+            writeln!(out, "{} of {of}: {}", digest.algorithm, hex(&digest.digest))?;
         }
-        let accounts = self.accounts()?;
         let mut header = vec!["tensor", "dtype", "shape", "raw", "compressed", "ratio", "coder"];
-        let predicted = accounts.iter().filter_map(|a| a.coded.as_ref()).any(|c| c.predictor.is_some());
+        let predicted = self.accounts.iter().filter_map(|a| a.coded.as_ref()).any(|c| c.predictor.is_some());
         if predicted {
             header.extend(["predictor", "from"]);
         }
-        let mut table = Table::new(&header, &[3, 4, 5]);
         // An archive has some bytes between any two tensors: one row for all of them.
-        let between = if with_blocks { Between::default() } else { Between::of(segments) };
-        let sum = |size: &dyn Fn(&Segment, &Account) -> u64| {
-            let others = segments.iter().zip(&accounts).filter(|(s, _)| s.name.is_none());
-            others.map(|(s, account)| size(s, account)).sum::<u64>()
+        let between = if self.rows.is_some() { Between::default() } else { Between::of(segments) };
+        let with_accounts = || segments.iter().zip(&self.accounts);
+        let all = with_accounts()
+            .filter(|(s, _)| s.name.is_none())
+            .fold((0, 0), |(len, compressed), (s, account)| (len + s.len, compressed + account.compressed));
+        let mut index = vec!["-".to_owned(); header.len()];
+        (index[0], index[4]) = ("(index)".to_owned(), bytes(self.container_size()));
+        let rows = || {
+            let of_segments = with_accounts().filter(|(s, _)| !between.hides(s)).map(|(segment, account)| {
+                let folded = between.is_first(segment);
+                let (len, compressed) = if folded { all } else { (segment.len, account.compressed) };
+                let name = if folded { between.to_string() } else { display_name(segment) };
+                self.row(segment, account.coded.as_deref(), predicted, name, (len, compressed))
+            });
+            of_segments.chain([index.clone()])
         };
-        let all = (sum(&|s, _| s.len), sum(&|_, account| account.compressed));
-        for (segment, Account { compressed, coded }) in segments.iter().zip(&accounts) {
-            if between.hides(segment) {
-                continue;
-            }
-            let folded = between.is_first(segment);
-            let (len, compressed) = if folded { all } else { (segment.len, *compressed) };
-            let mut row = vec![
-                if folded { between.to_string() } else { display_name(segment) },
-                segment.dtype.as_ref().map_or("-", lmc::Dtype::name).to_owned(),
-                if segment.name.is_some() { format!("{:?}", segment.shape) } else { "-".to_owned() },
-                bytes(len),
-                bytes(compressed),
-                percent(compressed, len),
-                coded.as_ref().map_or("-".to_owned(), |c| c.coder.clone()),
-            ];
-            if predicted {
-                let coded = coded.as_ref();
-                let from = coded.iter().flat_map(|c| &c.sources).map(|&s| self.source_name(s)).collect::<Vec<_>>();
-                row.push(coded.and_then(|c| c.predictor.clone()).unwrap_or("-".to_owned()));
-                row.push(if from.is_empty() { "-".to_owned() } else { from.join("+") });
-            }
-            table.add_row(row);
+        Table::new(&header, &[3, 4, 5]).write_rows(rows, out)?;
+        self.rows.iter().try_for_each(|table| table.write_to(out))
+    }
+
+    /// The row of a segment with this name and these sizes, raw and compressed.
+    fn row(
+        &self,
+        segment: &Segment,
+        coded: Option<&Coded>,
+        predicted: bool,
+        name: String,
+        (len, compressed): (u64, u64),
+    ) -> Vec<String> {
+        let mut row = vec![
+            name,
+            segment.dtype.as_ref().map_or("-", lmc::Dtype::name).to_owned(),
+            if segment.name.is_some() { format!("{:?}", segment.shape) } else { "-".to_owned() },
+            bytes(len),
+            bytes(compressed),
+            percent(compressed, len),
+            coded.map_or("-", |c| &c.coder).to_owned(),
+        ];
+        if predicted {
+            let from = coded.iter().flat_map(|c| &c.sources).map(|&s| self.source_name(s)).collect::<Vec<_>>();
+            row.push(coded.and_then(|c| c.predictor.clone()).unwrap_or("-".to_owned()));
+            row.push(if from.is_empty() { "-".to_owned() } else { from.join("+") });
         }
-        let mut container = vec!["-".to_owned(); header.len()];
-        (container[0], container[4]) = ("(index)".to_owned(), bytes(self.container_size()));
-        table.add_row(container);
-        let mut tables = vec![table];
-        if with_blocks && self.is_known {
-            let mut table = table_of_blocks();
-            for i in 0..self.blocks.len() {
-                let (block, description) = (self.blocks[i], self.describe(i)?);
-                table.add_row([
-                    i.to_string(),
-                    block.record_offset.to_string(),
-                    bytes(block.raw_len),
-                    bytes(block.record_len),
-                    percent(block.record_len, block.raw_len),
-                    description.columns.iter().map(column_text).collect::<Vec<_>>().join("; "),
-                ]);
-            }
-            tables.push(table);
-        }
-        Ok((text, tables))
+        row
     }
 
     /// How many tensors there are. An index that lists none leaves them to the raw bytes, which a delta without its bases lacks.
@@ -261,74 +253,35 @@ impl<'a> Listing<'a> {
         count(tensors, "tensor")
     }
 
-    fn json(&self, path: &Path, with_blocks: bool) -> lmc::Result<String> {
-        let accounts = self.accounts()?;
-        let mut failed = None;
-        let blocks = (0..self.blocks.len()).map_while(|i| match self.describe(i) {
-            Ok(description) => Some(block_json(&self.blocks[i], &description)),
-            Err(e) => {
-                failed = Some(e);
-                None
-            }
-        });
-        let with_blocks = with_blocks && self.is_known;
-        let (blocks, digests) = (with_blocks.then_some(blocks), self.digests()?);
-        let text = self.write_json(path, &accounts, &digests, blocks).expect("memory can be written");
-        match failed {
-            None => Ok(String::from_utf8(text).expect("JSON is UTF-8")),
-            Some(e) => Err(e),
-        }
-    }
-
-    fn write_json(
-        &self,
-        path: &Path,
-        accounts: &[Account],
-        digests: &[RawDigest],
-        blocks: Option<impl Iterator<Item = Value>>,
-    ) -> io::Result<Vec<u8>> {
+    fn write_json(&self, path: &Path, out: &mut dyn Write) -> io::Result<()> {
         let (raw, compressed) = (self.reader.raw_size(), self.reader.compressed_size());
-        let mut object = Object::begin(Vec::new())?;
+        let mut object = Object::begin(out)?;
         object.list("bases", self.reader.bases().iter().map(base_json))?;
-        if let Some(blocks) = blocks {
-            object.list("block_list", blocks)?;
+        if self.rows.is_some() {
+            // All were described for the table, so none fails.
+            let describe = |block: &BlockInfo, i| Some(block_json(block, &describe_block(&self.reader, i).ok()?));
+            object.list("block_list", self.blocks.iter().zip(0..).map_while(|(block, i)| describe(block, i)))?;
         }
         object.field("blocks", &json!(self.blocks.len()))?;
         object.field("compressed_size", &json!(compressed))?;
         object.field("container_size", &json!(self.container_size()))?;
         object.field("content_hash", &json!(hex(&self.reader.content_hash())))?;
-        object.list("digests", digests.iter().map(digest_json))?;
+        object.list("digests", self.digests.iter().map(digest_json))?;
         object.field("features", &json!(self.reader.features().collect::<Vec<_>>()))?;
         object.field("file", &json!(path.to_string_lossy()))?;
         object.field("layout", &json!(self.reader.layout()))?;
         object.list("missing", self.missing.iter().map(|m| json!({ "name": m.name, "why": m.why })))?;
         object.field("ratio", &json!(ratio(compressed, raw)))?;
         object.field("raw_size", &json!(raw))?;
-        object.list("segments", self.reader.segments().iter().zip(accounts).map(|(s, a)| segment_json(s, a)))?;
+        object.list("segments", self.reader.segments().iter().zip(&self.accounts).map(|(s, a)| segment_json(s, a)))?;
         object.field("version", &json!(lmc::FORMAT_VERSION))?;
         object.field("writer", &json!(self.reader.writer()))?;
-        object.end()
+        object.end().map(drop)
     }
 
     /// Bytes of no block: header, index and digests.
     fn container_size(&self) -> u64 {
         self.reader.compressed_size() - self.blocks.iter().map(|b| b.record_len).sum::<u64>()
-    }
-
-    /// The cryptographic digests; none if the records with them cannot be found.
-    fn digests(&self) -> lmc::Result<Vec<RawDigest>> {
-        if self.is_known { self.reader.digests() } else { Ok(vec![]) }
-    }
-
-    fn accounts(&self) -> lmc::Result<Vec<Account>> {
-        if !self.is_known {
-            return Ok(by_length(self.reader.segments(), &self.blocks));
-        }
-        accounts(self.reader.segments(), &self.blocks, |i| self.describe(i))
-    }
-
-    fn describe(&self, block: usize) -> lmc::Result<BlockDescription> {
-        describe_block(&self.reader, block as u64)
     }
 }
 
@@ -450,6 +403,20 @@ fn contexts(n: usize) -> String {
     if n == 1 { "1 context".to_owned() } else { format!("{n} contexts") }
 }
 
-fn table_of_blocks() -> Table {
-    Table::new(&["block", "offset", "raw", "compressed", "ratio", "coded as"], &[0, 1, 2, 3, 4])
+fn table_of_blocks(
+    blocks: &[BlockInfo],
+    describe: impl Fn(usize) -> lmc::Result<BlockDescription>,
+) -> lmc::Result<Table> {
+    let mut table = Table::new(&["block", "offset", "raw", "compressed", "ratio", "coded as"], &[0, 1, 2, 3, 4]);
+    for (i, block) in blocks.iter().enumerate() {
+        table.add_row([
+            i.to_string(),
+            block.record_offset.to_string(),
+            bytes(block.raw_len),
+            bytes(block.record_len),
+            percent(block.record_len, block.raw_len),
+            describe(i)?.columns.iter().map(column_text).collect::<Vec<_>>().join("; "),
+        ]);
+    }
+    Ok(table)
 }

@@ -69,6 +69,30 @@ impl Table {
         Ok(())
     }
 
+    /// Writes a table with these rows in place of its own, which are made twice, so that none is kept: there may be millions.
+    pub(crate) fn write_rows<R: IntoIterator<Item: AsRef<str>>, I: Iterator<Item = R>>(
+        mut self,
+        rows: impl Fn() -> I,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let header = self.text.len();
+        for row in rows() {
+            self.text.truncate(header);
+            self.add_row(row);
+        }
+        self.text.truncate(header);
+        self.write_to(out)?;
+        let mut line = String::new();
+        for row in rows() {
+            self.text.clear();
+            self.push_line(row);
+            line.clear();
+            self.put_row(self.text.trim_end_matches('\n'), &mut line);
+            out.write_all(line.as_bytes())?;
+        }
+        Ok(())
+    }
+
     /// Appends the table to a string, for callers that need all of it in memory.
     pub(crate) fn push_to(&self, out: &mut String) {
         if self.rows == 0 {

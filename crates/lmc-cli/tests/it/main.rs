@@ -9,6 +9,7 @@ mod diff;
 mod estimate;
 mod files;
 mod follow;
+mod hostile;
 mod hub;
 mod inspect;
 mod interchange;

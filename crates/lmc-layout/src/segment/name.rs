@@ -23,6 +23,12 @@ pub struct Names {
 }
 
 impl Names {
+    /// With room for names of so many bytes together.
+    #[doc(hidden)]
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { text: String::with_capacity(bytes), ..Self::default() }
+    }
+
     /// Adds a name; `None` above 4 GiB of names.
     pub fn push(&mut self, name: &str) -> Option<Name> {
         let (start, len) = (self.text.len().try_into().ok()?, name.len().try_into().ok()?);

@@ -135,7 +135,7 @@ def unpack_zstd(frame: bytes, n: int) -> bytes:
 
 # 2. The file
 TAGS = {b"BASE": (2**24, 0), b"BLCK": (2**24, 2**25), b"INDX": (2**28, 0)}  # largest head and body
-LEAF, RUN = 2**18, 128  # bytes, elements
+LEAF, RUN, PIECE = 2**18, 128, 2**18  # bytes, elements, elements that are worked on at a time
 IDENTITY, ROTATE, ZIGZAG, PALETTE = NO_MASK, BITS, BITS_AND_SIGNS, LIST = range(4)  # maps, masks
 
 
@@ -396,11 +396,11 @@ def decode_stream(block: Block, n: int, width: int, last_map: int) -> Array:
         must(palette.count(v := max(palette, key=palette.count)) == 1, f"value {v} is in the palette more than once")
     mask = head.u8("mask", NO_MASK, LIST)
     m = n if mask == NO_MASK else head.varint("number of selected elements", 1, n)
-    values, selected, signs = np.zeros(n, f"<u{width}"), np.arange(n), np.zeros(n, np.uint8)
+    values, selected, signs = np.zeros(n, f"<u{width}"), np.ones(n, bool), np.zeros(n, np.uint8)
     with at("mask"):  # §3.3.2
         if mask in (BITS, BITS_AND_SIGNS):
-            selected = np.flatnonzero(unpack_bits(decode_cluster(block, (n + 7) // 8, 1), n))
-            must_be("number of selected elements", m, len(selected))
+            selected = unpack_bits(decode_cluster(block, (n + 7) // 8, 1), n) == 1
+            must_be("number of selected elements", m, np.count_nonzero(selected))
         if mask == BITS_AND_SIGNS:
             signs = unpack_bits(np.frombuffer(block.bulk.take((n + 7) // 8, "signs"), np.uint8), n)
         if mask == LIST:
@@ -444,18 +444,22 @@ def decode_clusters(block: Block, m: int, width: int) -> Array:
 
 
 def places(gaps: Array, n: int) -> Array:
-    """Return the elements behind gaps, which must lie in a stream of n elements."""
+    """Return whether each of n elements is one of those behind gaps, which must all be there."""
     must(gaps.max() < n, f"a gap is {gaps.max()}, the stream has {n} elements")  # so their sum fits into 64 bits
-    elements: Array = np.cumsum(gaps + 1) - 1
-    must(elements[-1] < n, f"the last gap leads to element {elements[-1]}, the stream has {n}")
-    return elements
+    end = int(gaps.sum()) + len(gaps)
+    must(end <= n, f"the last gap leads to element {end - 1}, the stream has {n}")
+    there, end = np.zeros(n, bool), 0
+    for i in range(0, len(gaps), PIECE):
+        elements = end + np.cumsum(gaps[i : i + PIECE] + 1) - 1
+        there[elements], end = True, int(elements[-1]) + 1
+    return there
 
 
 def changes(numbers: Array, t: int, width: int) -> Array:
     """Return (y + 1) · 2^t for each number y."""
     largest = (int(numbers.max()) + 1) << t
     must(largest < 1 << 8 * width, f"(y + 1) << {t} is {largest:#x}, above the width of {8 * width} bits")
-    return ((numbers + 1) << t).astype(f"<u{width}")
+    return in_pieces(len(numbers), lambda piece: ((numbers[piece] + 1) << t).astype(f"<u{width}"))
 
 
 def read_number_codes(head: Reader, *names: str) -> tuple[list[NumberCode], int]:
@@ -480,9 +484,11 @@ def read_number_codes(head: Reader, *names: str) -> tuple[list[NumberCode], int]
 def read_numbers(block: Block, count: int, codes: list[NumberCode], bits_length: int) -> Array:
     """§3.3.4: Read `count` numbers under each code from `bits_length` bytes of the bulk; a row for each code."""
     bits, pos = block.bulk.take(bits_length, "bits"), 0
-    numbers = np.empty((len(codes), count), np.uint64)
     if all(length + open_bits == 0 for code in codes for length, _, open_bits in code):
-        numbers[:], count = [[code[0][1]] for code in codes], 0  # a few bytes may have millions of them
+        same = np.array([[code[0][1]] for code in codes], np.uint64)
+        numbers, count = np.broadcast_to(same, (len(codes), count)), 0  # without memory: there may be millions
+    else:
+        numbers = np.empty((len(codes), count), np.uint64)
     for i in range(count):
         for row, code in zip(numbers, codes, strict=True):
             length, lowest, open_bits = code[peek(bits, pos, 11)]
@@ -742,7 +748,7 @@ def round_twice(precision: int, dtype: int, y: Array) -> Array:
     return round_to(dtype, y if precision == F32 else values_of(precision, round_to(precision, y)))
 
 
-def in_pieces(count: int, of_piece: Callable[[slice], Array], length: int = 2**18) -> Array:
+def in_pieces(count: int, of_piece: Callable[[slice], Array], length: int = PIECE) -> Array:
     """Compute an array from pieces of others, because values take 8 bytes each."""
     return np.concatenate([of_piece(slice(i, i + length)) for i in range(0, count, length)])
 
@@ -906,7 +912,7 @@ def inverse_map(map_code: int, v: Array, palette: Sequence[int] = ()) -> Array:
         return (v >> 1) ^ -(v & 1)
     if map_code == PALETTE:
         must(v.max() < len(palette), f"a mapped value is {v.max()}, the palette has {len(palette)} values")
-        return np.array(palette, v.dtype)[v]
+        return in_pieces(len(v), lambda piece: np.array(palette, v.dtype)[v[piece]])
     return v
 
 

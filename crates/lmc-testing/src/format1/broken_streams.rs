@@ -246,6 +246,14 @@ fn clusters() -> Vec<Broken> {
     };
     vec![
         of("cluster-flag", "reserved flags of a cluster must be 0", &[4, 0, 0, 8, 0], &[0; 3]),
+        plain(
+            "cluster-flag-empty",
+            "3.5",
+            "reserved flags must be 0, also of a cluster without runs",
+            (130, 0),
+            &[&[0, 0, 2, 0], &[0, 8, 0, 0, 0], &[0, 8, 0, 0, 0], &[4, 8, 0, 0, 0]],
+            &[],
+        ),
         of("cluster-z", bits, &[0, 9, 0, 0, 0], &[]),
         of("cluster-h", bits, &[0, 0, 1, 8, 0], &[0; 3]),
         of("cluster-sum-256", bits, &[0, 0, 248, 16, 0], &[0; 6]),

@@ -106,7 +106,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    fn write(&self, out: &mut Vec<u8>) {
+    pub fn write(&self, out: &mut Vec<u8>) {
         out.push(self.dtype | u8::from(self.same_shape) << 7);
         if self.dtype == 0 {
             varint(out, self.length);

@@ -3,6 +3,7 @@
 use crate::{MIB, alone, at_most, kept, peak};
 use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, Sink, Source, WriteAt};
 use lmc_inspect::describe_block;
+use lmc_testing::handmade::{self, ZEROS};
 use lmc_testing::reference::write::block::{Block, BlockFields, Column, Zstd};
 use lmc_testing::reference::write::{File, Segment, varint};
 use std::io;
@@ -23,15 +24,10 @@ fn zeros(column: Vec<u8>, needs: u32) -> BlockFields {
 
 /// [`zeros`] of this raw length.
 fn zeros_of(len: usize, column: Vec<u8>, needs: u32) -> BlockFields {
-    let mut fields = Block::of(Column::Stored(vec![0; len]), 0).encode().unwrap();
-    fields.bulk.clear();
-    fields.columns = vec![column];
+    let mut fields = BlockFields { columns: vec![column], ..handmade::zeros(len) };
     (fields.needs, fields.has_body_check) = (needs, needs & 1 != 0);
     fields
 }
-
-/// The head of a column of zeros.
-const ZEROS: [u8; 11] = [2, 0, 0, 0, 1, 0, 0, 8, 0, 0, 0];
 
 /// A block that asks for as much as any can: a column of two-byte elements, predictions that are converted from elements of four bytes, in
 /// two ranges of a source, and several contexts, one with a mask.
@@ -145,7 +141,7 @@ fn start(i: u64) -> u64 {
 }
 
 /// A destination that is read back: all that is written are zeros.
-struct Zeros;
+pub(super) struct Zeros;
 
 impl WriteAt for Zeros {
     fn write_all_at(&self, buf: &[u8], _: u64) -> io::Result<()> {

@@ -2,6 +2,7 @@
 //! because all of its allocations are counted; so each test runs alone.
 
 mod full_width;
+mod hostile;
 mod many_tensors;
 mod streams;
 

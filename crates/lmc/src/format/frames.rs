@@ -10,6 +10,7 @@ use zstd::zstd_safe::{
     find_frame_compressed_size, get_frame_content_size,
 };
 
+use crate::format::header::ZSTD;
 use crate::settings::level::Level;
 use lmc_layout::error::{Error, Result};
 
@@ -130,9 +131,6 @@ fn encode(encoder: &mut CCtx<'_>, bytes: &[u8], frame: &mut Vec<u8>) -> Result<(
     Ok(())
 }
 
-/// The number that frames of RFC 8878 begin with. Where a program links a zstd that also takes older formats, those begin with others.
-const MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
-
 /// log2 of the longest frame's contents, the table of an index.
 const MAX_WINDOW_LOG: u32 = 28;
 
@@ -141,9 +139,10 @@ const SINGLE_SEGMENT: u8 = 0x20;
 
 /// Whether `bytes` are one frame of a single segment that states `len` bytes of contents.
 fn is_one(bytes: &[u8], len: usize) -> bool {
-    let whole = bytes.starts_with(&MAGIC) && find_frame_compressed_size(bytes).is_ok_and(|n| n == bytes.len());
+    // Where a program links a zstd that also takes older formats, those begin with other numbers.
+    let whole = bytes.starts_with(ZSTD) && find_frame_compressed_size(bytes).is_ok_and(|n| n == bytes.len());
     let states_length = matches!(get_frame_content_size(bytes), Ok(Some(n)) if n == len as u64);
-    whole && states_length && bytes[MAGIC.len()] & SINGLE_SEGMENT != 0
+    whole && states_length && bytes[ZSTD.len()] & SINGLE_SEGMENT != 0
 }
 
 /// A decoder of frames of any length to where their contents go, without a window of its own.

@@ -13,10 +13,15 @@ pub const VERSION: u16 = 1;
 /// The hash of all digests: XXH3-128.
 const HASH: u8 = 1;
 
+/// What zstd's files begin with.
+pub const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
+/// What gzip's files begin with.
+pub const GZIP: &[u8] = b"\x1f\x8b";
+
 /// Magic numbers of other formats, so that an error can name the format of the input.
 const OTHERS: &[(&[u8], &str)] = &[
-    (b"\x28\xb5\x2f\xfd", "a zstd file"),
-    (b"\x1f\x8b", "a gzip file"),
+    (ZSTD, "a zstd file"),
+    (GZIP, "a gzip file"),
     (b"PK\x03\x04", "a zip file, as torch.save writes"),
     (b"BZh", "a bzip2 file"),
     (b"\xfd7zXZ\0", "an xz file"),

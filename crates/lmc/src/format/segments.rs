@@ -84,9 +84,10 @@ impl Budget {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packed {
     table: Vec<u8>,
-    /// Offset of the segments in the table, and their number.
+    /// Offset of the segments in the table, their number, and the bytes of their names.
     start: usize,
     count: usize,
+    names: usize,
 }
 
 impl Packed {
@@ -94,7 +95,7 @@ impl Packed {
     /// budget.
     pub(super) fn check(table: Vec<u8>, start: usize, raw_size: u64, budget: &mut Budget) -> Result<Self> {
         let mut c = Cursor::new(&table[start..]);
-        let (mut count, mut end, mut written_out) = (0, 0u64, 0);
+        let (mut count, mut names, mut end, mut written_out) = (0, 0, 0u64, 0);
         walk(&mut c, |s| {
             let len = match s.dtype {
                 None => s.len,
@@ -113,6 +114,7 @@ impl Packed {
             }
             end += len;
             count += 1;
+            names += s.name.len();
             written_out += OF_SEGMENT + (s.name.len() + 8 * s.shape.len()) as u64;
             if written_out > MAX_WRITTEN_OUT {
                 return Err(Error::damaged(format!(
@@ -125,12 +127,12 @@ impl Packed {
         if end != raw_size {
             return Err(Error::damaged(format!("the segments of the index end at byte {end} of {raw_size}")));
         }
-        Ok(Self { table, start, count })
+        Ok(Self { table, start, count, names })
     }
 
     /// Parses them.
     pub(crate) fn unpack(&self) -> Vec<Segment> {
-        let mut names = Names::default();
+        let mut names = Names::with_capacity(self.names);
         let mut segments = Vec::with_capacity(self.count);
         let mut offset = 0;
         walk(&mut Cursor::new(&self.table[self.start..]), |s| {

@@ -1,5 +1,7 @@
 //! The bytes of a compressed file that segments account for.
 
+use std::rc::Rc;
+
 use lmc::{BlockInfo, Segment};
 use lmc_inspect::{BlockDescription, ClusterDescription, ColumnDescription, PredictionDescription, Shares};
 
@@ -8,8 +10,8 @@ use lmc_inspect::{BlockDescription, ClusterDescription, ColumnDescription, Predi
 pub(super) struct Account {
     /// Bytes of the compressed file. Those of all segments add up to the blocks.
     pub(super) compressed: u64,
-    /// How its first block is coded; `None` if it has none.
-    pub(super) coded: Option<Coded>,
+    /// How its first block is coded; `None` if it has none. Neighbours share it: there may be millions.
+    pub(super) coded: Option<Rc<Coded>>,
 }
 
 /// How the columns are coded that hold bytes of a segment.
@@ -30,6 +32,8 @@ pub(super) fn accounts(
     let mut accounts = Vec::with_capacity(segments.len());
     let mut i = 0;
     let mut block: Option<(BlockDescription, Shares)> = None;
+    // How the last segment's columns of the block are coded.
+    let mut last: Option<(Vec<usize>, Rc<Coded>)> = None;
     for segment in segments {
         let mut account = Account::default();
         let mut at = segment.offset;
@@ -48,12 +52,17 @@ pub(super) fn accounts(
                 let bytes = at - raw_offset..end - raw_offset;
                 account.compressed += shares.of(&bytes);
                 account.coded.get_or_insert_with(|| {
-                    Coded::new(shares.columns(&bytes).into_iter().map(|column| &description.columns[column]))
+                    let columns = shares.columns(&bytes);
+                    if last.as_ref().is_none_or(|(of, _)| *of != columns) {
+                        let coded = Coded::new(columns.iter().map(|&column| &description.columns[column]));
+                        last = Some((columns, Rc::new(coded)));
+                    }
+                    last.as_ref().expect("it was set").1.clone()
                 });
             }
             at = end;
             if end == raw_offset + raw_len {
-                (i, block) = (i + 1, None);
+                (i, block, last) = (i + 1, None, None);
             }
         }
         accounts.push(account);

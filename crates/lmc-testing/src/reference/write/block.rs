@@ -13,6 +13,7 @@ use super::super::ranges::elements;
 use super::entropy::{Encoded, encode};
 use super::stream::Output;
 use super::{Record, check64, range, varint, zstd_frame};
+use crate::handmade::ZEROS;
 
 /// The bytes of a block and how to code them.
 #[derive(Clone, Debug)]
@@ -251,8 +252,7 @@ impl BlockFields {
         self.extent_count += 1;
         self.column_count += 1;
         self.raw_length += zeros;
-        // Bytes under map 0, without mask or patches, in one cluster of zeros.
-        self.columns.push(vec![2, 0, 0, 0, 1, 0, 0, 8, 0, 0, 0]);
+        self.columns.push(ZEROS.to_vec());
         self.bulk.push(Vec::new());
     }
 
