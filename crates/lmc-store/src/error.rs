@@ -5,6 +5,7 @@ use std::fmt;
 use object_store::path::Path;
 
 use crate::disk::NotOnDisk;
+use crate::format::ids::Step;
 use crate::irregular::Irregular;
 
 /// Kinds of [`Error`], by what the caller can do.
@@ -68,6 +69,12 @@ impl Error {
         expired Expired
         limit Limit
         usage Usage
+    }
+
+    /// There is no snapshot of a step `how`.
+    pub(crate) fn no_snapshot(step: Step, how: &str) -> Self {
+        let there = "lmc snapshot list shows those that are there";
+        Self::not_found(format!("the store has no snapshot of step {step}{how}; {there}"))
     }
 
     /// Its kind: what the caller can do.

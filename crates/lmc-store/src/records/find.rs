@@ -31,9 +31,7 @@ impl Store {
             }
             At::Step(step) => match self.newest(step)? {
                 Some(current) if current.is_kept() => Some(Snapshot::of(current.record)),
-                Some(_) => {
-                    return Err(Error::not_found(format!("the store has no snapshot of step {step}: it was pruned")));
-                }
+                Some(_) => return Err(Error::no_snapshot(step, ": it was pruned")),
                 // Others may name its record.
                 None => match self.lost_among(&[step])?.remove(&step) {
                     Some(bad) => return Err(bad.error("")),
@@ -42,12 +40,10 @@ impl Store {
             },
             At::Id(id) => self.of_id(id)?,
         };
-        found.ok_or_else(|| {
-            Error::not_found(match at {
-                At::Latest | At::Tag(_) => "the store has no snapshots".to_owned(),
-                At::Step(step) => format!("the store has no snapshot of step {step}"),
-                At::Id(id) => format!("the store has no snapshot with the id {id}"),
-            })
+        found.ok_or_else(|| match at {
+            At::Latest | At::Tag(_) => Error::not_found("the store has no snapshots"),
+            At::Step(step) => Error::no_snapshot(step, ""),
+            At::Id(id) => Error::not_found(format!("the store has no snapshot with the id {id}")),
         })
     }
 

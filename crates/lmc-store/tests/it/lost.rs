@@ -371,9 +371,13 @@ fn a_step_without_its_record_is_not_said_to_have_none() {
     prune(&store, &keep(1, &[])).unwrap();
     assert_eq!(
         (e(2).kind(), e(2).to_string()),
-        (ErrorKind::NotFound, "the store has no snapshot of step 2: it was pruned".to_owned())
+        (
+            ErrorKind::NotFound,
+            "the store has no snapshot of step 2: it was pruned; lmc snapshot list shows those that are there"
+                .to_owned()
+        )
     );
-    assert_eq!(e(9).to_string(), "the store has no snapshot of step 9");
+    assert_eq!(e(9).to_string(), "the store has no snapshot of step 9; lmc snapshot list shows those that are there");
 }
 
 #[test]

@@ -244,9 +244,6 @@ impl Place {
                     format!("{text}; lmc snapshot verify shows what is lost, and with --deep what was altered"),
                 )
             }
-            kind @ ErrorKind::NotFound if text.contains("no snapshot of step") => {
-                Failure::Store(kind, format!("{text}; lmc snapshot list shows those that are there"))
-            }
             kind => Failure::Store(kind, text),
         }
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lmc_store::files::check_targets;
-use lmc_store::{At, FileInfo, SnapshotReader};
+use lmc_store::{At, ErrorKind, FileInfo, SnapshotReader};
 
 use super::place::{Place, Which};
 use crate::cmd::cat::{Rows, parse_rows, selection};
@@ -76,7 +76,7 @@ pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
     // If anything requested is missing, nothing is written.
     let files = match &args.files[..] {
         [] => reader.files().iter().collect(),
-        asked => reader.files_of(asked).map_err(|e| for_step(failure(e), asked))?,
+        asked => reader.files_of(asked).map_err(|e| lacking(failure(e), asked))?,
     };
     let guard = args.place.guard();
     files.iter().try_for_each(|file| guard.check_replace(&dir.join(&file.name)))?;
@@ -104,17 +104,14 @@ pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
     Ok(())
 }
 
-/// The failure of files that the snapshot lacks, where a step was named as one.
-fn for_step(failure: Failure, asked: &[String]) -> Failure {
-    match (failure, asked.iter().find(|name| matches!(name.parse(), Ok(At::Step(_))))) {
-        (Failure::Store(kind, text), Some(step)) => {
-            Failure::Store(kind, format!("{text}; the snapshot of a step is named with --at {step}"))
-        }
-        (Failure::Store(kind, text), None) if text.contains("has no file") => {
-            Failure::Store(kind, format!("{text}; lmc snapshot show lists those that it has"))
-        }
-        (failure, _) => failure,
-    }
+/// The failure of files that the snapshot lacks, perhaps as a step was named as one.
+fn lacking(failure: Failure, asked: &[String]) -> Failure {
+    let Failure::Store(kind @ ErrorKind::NotFound, text) = failure else { return failure };
+    let advice = match asked.iter().find(|name| matches!(name.parse(), Ok(At::Step(_)))) {
+        Some(step) => format!("the snapshot of a step is named with --at {step}"),
+        None => "lmc snapshot show lists those that it has".to_owned(),
+    };
+    Failure::Store(kind, format!("{text}; {advice}"))
 }
 
 /// Restores a file that does not have its name yet.

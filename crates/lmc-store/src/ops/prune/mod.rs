@@ -115,7 +115,7 @@ impl Store {
             history.into_kept().into_iter().partition(|c| given_up.contains(&c.record.step));
         for &step in &given_up {
             let Some(current) = lost.iter().find(|c| c.record.step == step) else {
-                return Err(Error::not_found(format!("the store has no snapshot of step {step} to give up")));
+                return Err(Error::no_snapshot(step, " to give up"));
             };
             let Some(fault) = self.fault(&current.record)? else {
                 return Err(Error::usage(format!("step {step} is not damaged: prune it like others")));
