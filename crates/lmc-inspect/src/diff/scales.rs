@@ -102,14 +102,15 @@ fn largest(from: Number, groups: Groups, n: u64, read: impl Fn(u64, &mut [u8]) -
         elements.resize(len * width, 0);
         read(at, &mut elements)?;
         let first = (at / of_rows * groups.in_a_row()) as usize;
-        Groups { position: at % of_rows, ..groups }.each(len, |group, range| {
+        let within = Groups { position: at % of_rows, ..groups };
+        for (group, range) in within.of(len) {
             let (to, measure, precision) = (Number::F32, Measure::Divide, Number::F32);
             let one = Scales { from, to, measure, precision, factor: 1.0, group: range.len() };
             let mut a = [0; 4];
             one.predict(&elements[range.start * width..range.end * width], &mut a);
             let known = &mut largest[first + group];
             *known = larger(*known, f32::from_le_bytes(a));
-        });
+        }
     }
     Ok(largest)
 }

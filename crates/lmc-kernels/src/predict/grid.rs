@@ -44,14 +44,6 @@ impl Groups {
         within && of_rows <= MAX_ELEMENTS.into() && position + n <= MAX_ELEMENTS && self.count(n) <= n
     }
 
-    /// Calls `each` with every one of [`Self::of`].
-    #[inline(always)]
-    pub fn each(&self, n: usize, mut each: impl FnMut(usize, std::ops::Range<usize>)) {
-        for (group, range) in self.of(n) {
-            each(group, range);
-        }
-    }
-
     /// Every group that some of `n` elements are in, and which: in order, a group of several rows several times.
     #[inline(always)]
     pub fn of(&self, n: usize) -> EachGroup {
@@ -204,13 +196,13 @@ impl GridModel<'_> {
         let group_len = self.groups.columns.saturating_mul(self.groups.rows);
         let tables = self.groups.in_a_row().saturating_mul(levels.len().max(LEAST) as u64);
         if group_len < levels.len() as u64 || tables > n as u64 {
-            self.groups.each(n, |group, range| {
+            for (group, range) in self.groups.of(n) {
                 let terms = terms(group);
                 zip(&mut out[range.clone()], &self.indices[range], |to, &index| {
                     let level = self.levels[usize::from(index)];
                     *to = E::cut(Self::element(self.conversion, terms, level).into()).to_bytes();
                 });
-            });
+            }
             return;
         }
         // A table for each group of a row of groups, made where the first of its elements is.
@@ -219,7 +211,7 @@ impl GridModel<'_> {
         let size = if in_a_row * WHOLE <= n { WHOLE } else { levels.len() };
         let mut tables = vec![E::default(); in_a_row * size];
         let mut made = vec![usize::MAX; in_a_row];
-        self.groups.each(n, |group, range| {
+        for (group, range) in self.groups.of(n) {
             let at = group % in_a_row;
             let table = &mut tables[at * size..][..size];
             if made[at] != group {
@@ -227,7 +219,7 @@ impl GridModel<'_> {
                 fill(group, table);
             }
             look_up::<E>(table, &self.indices[range.clone()], &mut out[range]);
-        });
+        }
     }
 }
 
@@ -409,13 +401,13 @@ mod tests {
                     let mut out = vec![0; n * m.width()];
                     m.predict(&mut out);
                     let mut expected = vec![];
-                    groups.each(n, |group, range| {
+                    for (group, range) in groups.of(n) {
                         let terms = Terms { scale: scales[group], offset: has_offsets.then(|| offsets[group]) };
                         for i in range {
                             let e = GridModel::element(conversion, terms, levels[usize::from(indices[i])]);
                             expected.extend_from_slice(&e.to_le_bytes()[..m.width()]);
                         }
-                    });
+                    }
                     assert_eq!(out, expected);
                 }
             }
@@ -429,10 +421,10 @@ mod tests {
                 for n in 1..40usize {
                     let g = Groups { row, rows, columns, position };
                     let mut of = vec![];
-                    g.each(n, |group, range| {
+                    for (group, range) in g.of(n) {
                         assert_eq!(range.start, of.len());
                         of.extend(range.map(|_| group as u64));
-                    });
+                    }
                     let group = |e: u64| {
                         let a = position + e;
                         a / (rows * row) * row.div_ceil(columns) + a % row / columns

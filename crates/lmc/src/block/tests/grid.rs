@@ -32,7 +32,7 @@ fn dequantised(
 ) -> Vec<f32> {
     let groups = Groups { row: row as u64, rows: rows as u64, columns: columns as u64, position: 0 };
     let mut of = vec![vec![]; groups.count(w.len() as u64) as usize];
-    groups.each(w.len(), |group, range| of[group].extend(range));
+    groups.of(w.len()).for_each(|(group, range)| of[group].extend(range));
     let mut out = vec![0.0; w.len()];
     for at in of {
         let (scale, levels) = of_group(&at.iter().map(|&i| w[i]).collect::<Vec<_>>());

@@ -74,7 +74,7 @@ mod tests {
                 for n in [1u64, 2, 9, 40] {
                     let g = Groups { row, rows, columns, position };
                     let mut of = vec![vec![]; g.count(n) as usize];
-                    g.each(n as usize, |group, range| of[group].extend(range));
+                    g.of(n as usize).for_each(|(group, range)| of[group].extend(range));
                     for (group, expected) in of.iter().enumerate() {
                         let found: Vec<usize> = pieces(&g, group as u64, n).flatten().collect();
                         assert_eq!(&found, expected, "{g:?} {n} {group}");
