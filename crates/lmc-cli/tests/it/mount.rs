@@ -38,7 +38,7 @@ impl Mounted {
     fn new(dir: &Dir, args: &[&str]) -> Self {
         let (at, said) = (dir.path(args.last().unwrap()), dir.path("said"));
         fs::create_dir_all(&at).unwrap();
-        let mut command = dir.command([&["mount"], args].concat());
+        let mut command = dir.mortal([&["mount"], args].concat());
         let mut lmc = command.stderr(File::create(&said).unwrap()).spawn().unwrap();
         wait_until("it is mounted", || {
             assert!(lmc.try_wait().unwrap().is_none(), "{}", fs::read_to_string(&said).unwrap());

@@ -173,14 +173,19 @@ impl Dir {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// [`Self::spawn`] with default signal dispositions, as a test run in the background may inherit ignored signals, and with
-    /// temporary files that have a name or not.
-    pub(crate) fn spawn_mortal<const N: usize>(&self, way: Way, args: [&str; N]) -> Child {
+    /// [`Self::command`] with default signal dispositions, as a test run in the background may inherit ignored signals.
+    pub(crate) fn mortal<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new("env");
-        command.env(LMC_TEMPORARY, way.variable());
         command.arg("--default-signal").arg(env!("CARGO_BIN_EXE_lmc")).args(args);
-        command.current_dir(self.0.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().unwrap()
+        command.current_dir(self.0.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// [`Self::spawn`] of [`Self::mortal`], with temporary files that have a name or not.
+    pub(crate) fn spawn_mortal<const N: usize>(&self, way: Way, args: [&str; N]) -> Child {
+        let mut command = self.mortal(args);
+        command.env(LMC_TEMPORARY, way.variable());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
     /// Whether a process has an output of this name begun in the directory, with a temporary name or without one.
