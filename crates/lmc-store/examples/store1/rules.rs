@@ -1,10 +1,11 @@
 //! Changes of the valid stores: one for each rule that it breaks, and some that break none.
 
-use lmc_testing::handmade::{FrameBlock, frame_of_blocks};
+use lmc_testing::handmade::{FrameBlock, copy, frame_of_blocks};
+use lmc_testing::reference::write::File;
 use serde_json::Value;
 
 use crate::rule::{Data, Marker, Object, Record, Rule, Shard, Stores, Tag, rule};
-use crate::stores::Made;
+use crate::stores::{Made, weights};
 
 /// The rules of `bad.txt`.
 fn listed() -> Vec<Rule> {
@@ -312,6 +313,7 @@ fn sets(stores: &Stores) -> Vec<Rule> {
             .edit(Shard(2), "/sets/1/at/2", "134217729")
             .restores(&[2, 3], "limit"),
         long_chain(&stores["deltas"]),
+        long_chain_of_deltas(&stores["deltas"]),
     ]
 }
 
@@ -327,6 +329,28 @@ fn long_chain(of: &Made) -> Rule {
     rule("deltas", "1", "set-chain-65", "a chain has at most 64 sets")
         .edit(Shard(2), "/sets/1/age", format!("0{more}"))
         .edit(Shard(2), "/files/0/extents/1/1", "64")
+        .restores(&[2], "limit")
+}
+
+/// 65 sets, each the base of the next, from which a reader without the rule restores the right bytes: all but two are deltas of bytes to
+/// themselves.
+fn long_chain_of_deltas(of: &Made) -> Rule {
+    let raw = &weights("w", 64, 1, 2)[72..];
+    let mut delta = File::delta(&[raw], vec![copy(&[(1, 0, raw)]).record()]);
+    delta.redigest(&[raw], raw.len());
+    let (data, delta) = (of.bytes(Data(2)), delta.to_bytes());
+    let [hash, raw_hash] = [&delta, raw].map(blake3::hash);
+    let (start, len, raw_len) = (data.len(), delta.len(), raw.len());
+    let set = |n: usize| {
+        let (at, base) = (format!("[0,{start},{len}]"), if n == 2 { 0 } else { n - 1 });
+        let raw = format!(r#""raw_len":{raw_len},"raw_hash":"{raw_hash}""#);
+        format!(r#"}},{{"at":{at},"hash":"{hash}",{raw},"base":[0,{base}],"age":{n}"#)
+    };
+    rule("deltas", "1", "set-chain-65-of-deltas", "a chain has at most 64 sets")
+        .edit(Shard(2), "/objects/0", (start + len).to_string())
+        .edit(Shard(2), "/sets/1/age", format!("0{}", (2..65).map(set).collect::<String>()))
+        .edit(Shard(2), "/files/0/extents/1/1", "64")
+        .put(of.key(Data(2)), [data, &delta[..]].concat())
         .restores(&[2], "limit")
 }
 

@@ -43,7 +43,7 @@ fn step(n: u64) -> Step {
 }
 
 /// A matrix of 16 different numbers, of which each step changes some.
-fn weights(name: &str, rows: usize, seed: u64, step: u64) -> Vec<u8> {
+pub(crate) fn weights(name: &str, rows: usize, seed: u64, step: u64) -> Vec<u8> {
     let mut numbers = noise(rows * 32, seed);
     for n in 1..=step {
         numbers.iter_mut().skip(n as usize).step_by(61).for_each(|x| *x = x.wrapping_add(1));
