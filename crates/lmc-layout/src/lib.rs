@@ -92,17 +92,25 @@ pub fn raw() -> Layout {
 /// # Errors
 /// `Unsupported` and `Limit` when the tensors of a file of torch cannot be listed, `Io` when reading fails.
 pub fn tensors(raw: &dyn ReadAt, layout: &str, segments: &[Segment], prefix: &str) -> Result<Tensors> {
+    let declared = declared(raw, layout, segments, prefix)?;
+    Ok(declared.unwrap_or_else(|| Account::default().tensors(layout, segments, prefix)))
+}
+
+/// [`tensors`], or `None` where they are those of the segments, and no others.
+///
+/// # Errors
+/// Those of [`tensors`].
+#[doc(hidden)]
+pub fn declared(raw: &dyn ReadAt, layout: &str, segments: &[Segment], prefix: &str) -> Result<Option<Tensors>> {
     let size = raw.size().map_err(|e| Error::io("cannot get the size of the file", e))?;
     let file = &mut Start::new(raw, size, "the file");
     // Whoever made the segments knows the bytes better: their beginning may look like a file.
     let is_given = layout == SEGMENTS || (layout == RAW && segments.iter().any(|s| s.dtype.is_some()));
-    if !is_given {
-        if let Some(found) = torch::declared(file, segments, prefix)? {
-            return Ok(found);
-        }
-        if let Some(found) = recognised(file)? {
-            return Ok(found.tensors(size, prefix));
-        }
+    if is_given {
+        return Ok(None);
     }
-    Ok(Account::default().tensors(layout, segments, prefix))
+    match torch::declared(file, segments, prefix)? {
+        None => Ok(recognised(file)?.map(|found| found.tensors(size, prefix))),
+        found => Ok(found),
+    }
 }

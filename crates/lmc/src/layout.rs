@@ -15,6 +15,8 @@
 //! # Ok::<(), lmc::Error>(())
 //! ```
 
+#[doc(hidden)]
+pub use lmc_layout::declared;
 pub use lmc_layout::dtype::NamedDtype;
 pub use lmc_layout::segment::{Name, Shape, tensor_len};
 pub use lmc_layout::{Missing, TensorView, Tensors, distcp, safetensors, tensors};

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc::layout::{Missing, tensors};
+use lmc::layout::{Missing, declared};
 use lmc::{BaseInfo, BlockInfo, DecompressOptions, DigestAlgorithm, RawDigest, ReadAt, Reader, Segment};
 use lmc_inspect::{BlockDescription, ColumnDescription, describe_block};
 use lmc_store::{Location, Store};
@@ -91,7 +91,7 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, between: &mut &[u8], ui: &U
     // A delta without its bases has no raw bytes.
     if listing.is_known && (bases.are_given() || listing.reader.bases().is_empty()) {
         let (reader, raw) = (&listing.reader, Original::of(&listing.reader, path));
-        let declared = tensors(&raw, reader.layout(), reader.segments(), "");
+        let declared = declared(&raw, reader.layout(), reader.segments(), "").map(Option::unwrap_or_default);
         missing::note(path, &declared, ui);
         listing.missing = declared.map(|of| of.missing).unwrap_or_default();
     }
