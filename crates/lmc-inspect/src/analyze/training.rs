@@ -14,6 +14,8 @@ use crate::element::{load, with_width};
 
 /// Sums that are computed side by side: additions of one wait for each other.
 const LANES: usize = 4;
+/// Elements that are looked at together for what is not finite.
+const TOGETHER: usize = 256;
 
 /// Sums of squares and products of some floats, w, their updates Δ since the checkpoint before, and the updates Δ' before those.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,10 +68,10 @@ fn is_counted(dtype: Dtype) -> bool {
     matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::C64 | Dtype::Bf16 | Dtype::F16)
 }
 
-/// A float's value; 0 and 0 where it is not finite, else it and 1.
+/// A float's value.
 #[inline(always)]
-fn value<const WIDTH: usize>(dtype: Dtype, element: u64) -> (f64, f64) {
-    let x = match WIDTH {
+fn value<const WIDTH: usize>(dtype: Dtype, element: u64) -> f64 {
+    match WIDTH {
         8 => f64::from_bits(element),
         4 => f32::from_bits(element as u32).into(),
         _ if dtype == Dtype::Bf16 => f32::from_bits((element as u32) << 16).into(),
@@ -80,8 +82,17 @@ fn value<const WIDTH: usize>(dtype: Dtype, element: u64) -> (f64, f64) {
             let wide = if magnitude >= 0x0f80_0000 { f32::INFINITY } else { wide };
             f64::from(f32::from_bits(wide.to_bits() | sign))
         }
-    };
-    if x.is_finite() { (x, 1.0) } else { (0.0, 0.0) }
+    }
+}
+
+/// The bits that are all set in what is not finite.
+const fn exponent<const WIDTH: usize>(dtype: Dtype) -> u64 {
+    match (WIDTH, dtype) {
+        (8, _) => 0x7ff << 52,
+        (4, _) => 0xff << 23,
+        (_, Dtype::F16) => 0x1f << 10,
+        _ => 0xff << 7,
+    }
 }
 
 fn sums<const WIDTH: usize>(dtype: Dtype, new: &[u8], old: &[u8], older: Option<&[u8]>) -> Norms {
@@ -98,32 +109,105 @@ fn sums<const WIDTH: usize>(dtype: Dtype, new: &[u8], old: &[u8], older: Option<
 
 #[inline(always)]
 fn sums_of<const WIDTH: usize, const OF: usize>(dtype: Dtype, bytes: [&[u8]; 3]) -> Norms {
-    let mut all = [[0.0; 9]; LANES];
-    let [new, old, older] = bytes.map(|b| b.chunks(LANES * WIDTH));
-    for ((new, old), older) in new.zip(old).zip(older) {
-        let [new, old, older] = [new, old, older].map(|b| b.chunks_exact(WIDTH).map(load::<WIDTH>));
-        for (((a, b), c), sums) in new.zip(old).zip(older).zip(&mut all) {
-            let (a, is_number) = value::<WIDTH>(dtype, a);
-            let mut terms = [is_number, a * a, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-            if OF > 1 {
-                let (b, was_number) = value::<WIDTH>(dtype, b);
-                let both = is_number * was_number;
-                let update = (a - b) * both;
-                (terms[2], terms[3], terms[4], terms[5]) = (was_number, b * b, both, update * update);
-                if OF > 2 {
-                    let (c, once_number) = value::<WIDTH>(dtype, c);
-                    let earlier = (b - c) * both * once_number;
-                    let update = update * once_number;
-                    (terms[6], terms[7], terms[8]) = (update * earlier, update * update, earlier * earlier);
-                }
-            }
-            sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+    let [new, old, older] = bytes.map(|b| b.as_chunks::<WIDTH>().0);
+    // As many of each: with the lengths known, no access is checked.
+    let n = new.len().min(old.len()).min(older.len());
+    let (new, old, older) = (&new[..n], &old[..n], &older[..n]);
+    let mut sums = Sums::default();
+    let groups = new.chunks(TOGETHER).zip(old.chunks(TOGETHER)).zip(older.chunks(TOGETHER));
+    for ((new, old), older) in groups {
+        let finite = |of: &[[u8; WIDTH]]| {
+            let mask = exponent::<WIDTH>(dtype);
+            !of.iter().fold(false, |any, e| any | (load::<WIDTH>(e) & mask == mask))
+        };
+        // Nearly always all are finite: nothing is masked then.
+        if finite(new) && (OF < 2 || finite(old)) && (OF < 3 || finite(older)) {
+            sums.add::<WIDTH, OF, true>(dtype, [new, old, older]);
+        } else {
+            sums.add::<WIDTH, OF, false>(dtype, [new, old, older]);
         }
     }
-    let sums: [f64; 9] = std::array::from_fn(|i| all.iter().map(|s| s[i]).sum());
-    let [elements, weights, old, before, moved, updates, turned @ ..] = sums;
-    let [elements, old, moved] = [elements, old, moved].map(|n| n as u64);
-    Norms { elements, weights, old, before, moved, updates, turned, compared: 0, changed: 0 }
+    sums.norms()
+}
+
+/// Sums of terms, [`LANES`] side by side.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    /// How many are finite: of the new ones, the old ones, both.
+    counts: [[f64; LANES]; 3],
+    /// a², b², Δ², Δ·Δ', Δ² and Δ'² of those with an update before.
+    terms: [[f64; LANES]; 6],
+}
+
+impl Sums {
+    /// Adds elements of `OF` checkpoints, all of them finite if `FINITE`.
+    #[inline(always)]
+    fn add<const WIDTH: usize, const OF: usize, const FINITE: bool>(
+        &mut self,
+        dtype: Dtype,
+        [new, old, older]: [&[[u8; WIDTH]]; 3],
+    ) {
+        let mut sums = *self;
+        let ((new, new_rest), (old, old_rest), (older, older_rest)) =
+            (new.as_chunks::<LANES>(), old.as_chunks::<LANES>(), older.as_chunks::<LANES>());
+        for ((a, b), c) in new.iter().zip(old).zip(older) {
+            for lane in 0..LANES {
+                sums.add_one::<WIDTH, OF, FINITE>(dtype, lane, &a[lane], &b[lane], &c[lane]);
+            }
+        }
+        for (lane, ((a, b), c)) in new_rest.iter().zip(old_rest).zip(older_rest).enumerate() {
+            sums.add_one::<WIDTH, OF, FINITE>(dtype, lane, a, b, c);
+        }
+        if FINITE {
+            let n = (new.len() * LANES + new_rest.len()) as f64;
+            sums.counts.iter_mut().take(if OF > 1 { 3 } else { 1 }).for_each(|count| count[0] += n);
+        }
+        *self = sums;
+    }
+
+    #[inline(always)]
+    fn add_one<const WIDTH: usize, const OF: usize, const FINITE: bool>(
+        &mut self,
+        dtype: Dtype,
+        lane: usize,
+        a: &[u8; WIDTH],
+        b: &[u8; WIDTH],
+        c: &[u8; WIDTH],
+    ) {
+        // 0 and 0 where it is not finite, else its value and 1.
+        let value = |bytes: &[u8; WIDTH]| {
+            let x = value::<WIDTH>(dtype, load::<WIDTH>(bytes));
+            if FINITE || x.is_finite() { (x, 1.0) } else { (0.0, 0.0) }
+        };
+        let (a, is_number) = value(a);
+        self.terms[0][lane] += a * a;
+        let (b, was_number) = if OF > 1 { value(b) } else { (0.0, 0.0) };
+        let both = is_number * was_number;
+        let update = if FINITE { a - b } else { (a - b) * both };
+        if OF > 1 {
+            self.terms[1][lane] += b * b;
+            self.terms[2][lane] += update * update;
+        }
+        if OF > 2 {
+            let (c, once_number) = value(c);
+            let earlier = if FINITE { b - c } else { (b - c) * both * once_number };
+            let update = if FINITE { update } else { update * once_number };
+            self.terms[3][lane] += update * earlier;
+            self.terms[4][lane] += update * update;
+            self.terms[5][lane] += earlier * earlier;
+        }
+        if !FINITE {
+            self.counts[0][lane] += is_number;
+            self.counts[1][lane] += was_number;
+            self.counts[2][lane] += both;
+        }
+    }
+
+    fn norms(&self) -> Norms {
+        let [elements, old, moved] = self.counts.map(|lanes| lanes.iter().sum::<f64>() as u64);
+        let [weights, before, updates, turned @ ..] = self.terms.map(|lanes| lanes.iter().sum());
+        Norms { elements, weights, old, before, moved, updates, turned, compared: 0, changed: 0 }
+    }
 }
 
 /// Where the tensors of a file are in the checkpoint before the one before.
@@ -273,6 +357,45 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_finite_is_not_counted() {
+        // Lengths with rests, and groups with and without such elements.
+        for n in [0, 1, 3, 255, 256, 257, 1030] {
+            for marked in [usize::MAX, 0, 2, 700] {
+                let at = |times: usize, i: usize| if i == marked { f32::NAN } else { (times * i % 17) as f32 - 8.0 };
+                let [a, b, c] = [3, 5, 7].map(|times| (0..n).map(|i| at(times, i)).collect::<Vec<_>>());
+                let [new, old, older] =
+                    [&a, &b, &c].map(|of| of.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>());
+                let norms = sums::<4>(Dtype::F32, &new, &old, Some(&older));
+                let finite =
+                    || (0..n).filter(|&i| i != marked).map(|i| (f64::from(a[i]), f64::from(b[i]), f64::from(c[i])));
+                let sum = |of: fn((f64, f64, f64)) -> f64| finite().map(of).sum::<f64>();
+                let count = finite().count() as u64;
+                assert_eq!((norms.elements, norms.old, norms.moved), (count, count, count), "{n} {marked}");
+                // Small integers: sums are exact in any order.
+                assert_eq!(
+                    [norms.weights, norms.before, norms.updates],
+                    [sum(|(a, _, _)| a * a), sum(|(_, b, _)| b * b), sum(|(a, b, _)| (a - b) * (a - b)),]
+                );
+                assert_eq!(
+                    norms.turned,
+                    [
+                        sum(|(a, b, c)| (a - b) * (b - c)),
+                        sum(|(a, b, _)| (a - b) * (a - b)),
+                        sum(|(_, b, c)| (b - c) * (b - c)),
+                    ]
+                );
+            }
+        }
+        // Each of the three may be the one.
+        let of = |x: f32, y: f32| [x, y].map(f32::to_le_bytes).concat();
+        let norms = sums::<4>(Dtype::F32, &of(1.0, f32::INFINITY), &of(f32::NAN, 2.0), Some(&of(3.0, 4.0)));
+        assert_eq!((norms.elements, norms.old, norms.moved), (1, 1, 0));
+        assert_eq!((norms.weights, norms.before, norms.updates, norms.turned), (1.0, 4.0, 0.0, [0.0; 3]));
+        let norms = sums::<4>(Dtype::F32, &of(1.0, 5.0), &of(3.0, 2.0), Some(&of(f32::NAN, 4.0)));
+        assert_eq!((norms.moved, norms.updates, norms.turned), (2, 13.0, [-6.0, 9.0, 4.0]));
+    }
+
+    #[test]
     fn values_of_all_widths() {
         for (bits, expected) in [
             (0x3c00, 1.0),
@@ -281,13 +404,12 @@ mod tests {
             (0x7bff, 65504.0),
             (0x83ff, -1023.0 * 2f64.powi(-24)),
         ] {
-            assert_eq!(value::<2>(Dtype::F16, bits), (expected, 1.0), "{bits:#x}");
+            assert_eq!(value::<2>(Dtype::F16, bits), expected, "{bits:#x}");
         }
         for bits in [0x7c00, 0xfc00, 0x7e01] {
-            assert_eq!(value::<2>(Dtype::F16, bits), (0.0, 0.0), "{bits:#x}");
+            assert!(!value::<2>(Dtype::F16, bits).is_finite(), "{bits:#x}");
         }
-        assert_eq!(value::<2>(Dtype::Bf16, 0xbf80), (-1.0, 1.0));
-        assert_eq!(value::<4>(Dtype::F32, f32::NAN.to_bits().into()), (0.0, 0.0));
-        assert_eq!(value::<8>(Dtype::F64, 1e300f64.to_bits()), (1e300, 1.0));
+        assert_eq!(value::<2>(Dtype::Bf16, 0xbf80), -1.0);
+        assert_eq!(value::<8>(Dtype::F64, 1e300f64.to_bits()), 1e300);
     }
 }

@@ -120,22 +120,26 @@ fn measure_by<const WIDTH: usize>(
     // One for each bit length. Neighbours, which often have the same, count in tables of their own.
     let mut tables = [[0u64; 65]; TABLES];
     let (mut changed, mut largest) = (0, 0);
+    let mut count = |levels: &mut [u64; 65], a: &[u8; WIDTH], b: &[u8; WIDTH]| {
+        let (a, b) = (load::<WIDTH>(a), load::<WIDTH>(b));
+        // Whether an element changed cannot be foreseen: no branch.
+        changed += u64::from(a != b);
+        let distance = distance(a, b);
+        levels[length::<WIDTH>(distance)] += 1;
+        largest = distance.max(largest);
+    };
     for (new, old) in new.chunks(STRETCH).zip(old.chunks(STRETCH)) {
         if new == old {
             continue;
         }
-        let (new, old) = (new.chunks(TABLES * WIDTH), old.chunks(TABLES * WIDTH));
-        for (new, old) in new.zip(old) {
-            let pairs = new.chunks_exact(WIDTH).zip(old.chunks_exact(WIDTH));
-            for ((a, b), levels) in pairs.zip(&mut tables) {
-                let (a, b) = (load::<WIDTH>(a), load::<WIDTH>(b));
-                // Whether an element changed cannot be foreseen: no branch.
-                changed += u64::from(a != b);
-                let distance = distance(a, b);
-                levels[length::<WIDTH>(distance)] += 1;
-                largest = distance.max(largest);
+        let ((new, _), (old, _)) = (new.as_chunks::<WIDTH>(), old.as_chunks::<WIDTH>());
+        let ((new, new_rest), (old, old_rest)) = (new.as_chunks::<TABLES>(), old.as_chunks::<TABLES>());
+        for (a, b) in new.iter().zip(old) {
+            for table in 0..TABLES {
+                count(&mut tables[table], &a[table], &b[table]);
             }
         }
+        new_rest.iter().zip(old_rest).zip(&mut tables).for_each(|((a, b), table)| count(table, a, b));
     }
     let mut changes = Changes { compared: (new.len() / WIDTH) as u64, changed, levels: vec![], largest };
     if ordered {

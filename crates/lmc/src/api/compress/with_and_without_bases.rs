@@ -53,9 +53,17 @@ pub fn for_call<'a>(compressor: &Compressor, bases: &[Base<'a>]) -> Vec<Base<'a>
     compressor.for_call(bases).into_iter().map(|b| b.with_hash([0; 16])).collect()
 }
 
-/// Encodes every block of `size` bytes given `bases`, which come from [`for_call`], and if `alone` without them too.
-/// Returns the summaries that compression in both ways would return. Of `every` blocks only the first is encoded, and the
-/// others are read; summaries are then those of the blocks that were encoded.
+/// The blocks that [`encode_both`] encodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// The first of so many blocks.
+    pub every: u64,
+    /// Whether the others are read and passed on.
+    pub others: bool,
+}
+
+/// Encodes the blocks of `size` bytes given `bases`, which come from [`for_call`], and if `alone` without them too.
+/// Returns the summaries that compression in both ways would return: those of the blocks that are encoded.
 ///
 /// A worker passes each block to `work`, with reusable memory of its own. Then `take` gets that memory, block by block
 /// in order, with the number of raw bytes so far.
@@ -66,7 +74,7 @@ pub fn encode_both<J: Default + Send>(
     compressor: &Compressor,
     (source, size, layout): (&dyn ReadAt, u64, Layout),
     bases: &[Base<'_>],
-    (alone, every): (bool, u64),
+    (alone, sample): (bool, Sample),
     work: impl Fn(&EncodedBoth<'_>, &mut J) -> Result<()> + Sync,
     mut take: impl FnMut(&mut J, u64),
 ) -> Result<(Summary, Option<Summary>)> {
@@ -77,6 +85,9 @@ pub fn encode_both<J: Default + Send>(
     let alone = compressor.begin(layout, Some(&own), &[])?;
     let (mut plain, mut plain_writer, plain_origin) = (alone.cutter.uniform(), alone.writer, alone.origin);
     let encode = |encoder: &mut BlockEncoder, job: &mut Job<J>| {
+        if !job.wanted && !sample.others {
+            return Ok((None, vec![]));
+        }
         let rest = (size - job.offset - job.len as u64).min(MAX_ELEMENT - 1) as usize;
         job.raw.resize(job.len + rest, 0);
         read_at(source, "the input", &mut job.raw, job.offset)?;
@@ -107,7 +118,7 @@ pub fn encode_both<J: Default + Send>(
             if next == size {
                 return Ok(None);
             }
-            (job.offset, job.wanted) = (next, number % every == 0);
+            (job.offset, job.wanted) = (next, number % sample.every == 0);
             number += 1;
             job.len = cutter.next_block(source, size - next, &mut job.extents)?;
             let end = next + job.len as u64;
