@@ -13,8 +13,8 @@ use crate::element::{load, signed, with_width};
 /// Bits of a mantissa that are counted together at most; longer ones are counted byte by byte.
 const JOINT: u32 = 10;
 
-/// From this many bytes on, elements of 16 bits are counted by value, as there are fewer values than elements. Counts of 32 bits hold a block.
-const MANY: usize = 1 << 18;
+/// From this many bytes on, elements of 16 bits are counted by value: a table of all values takes less than that. Counts of 32 bits hold a block.
+const MANY: usize = 1 << 15;
 
 /// The fields of a type, in bits from the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use crate::diff::pieces::Piece;
 use crate::element::{load, with_width};
 
 /// Sums that are computed side by side: additions of one wait for each other.
-const LANES: usize = 4;
-/// Elements that are looked at together for what is not finite.
+const LANES: usize = 8;
+/// Elements that are converted at a time.
 const TOGETHER: usize = 256;
 
 /// Sums of squares and products of some floats, w, their updates Δ since the checkpoint before, and the updates Δ' before those.
@@ -85,16 +85,6 @@ fn value<const WIDTH: usize>(dtype: Dtype, element: u64) -> f64 {
     }
 }
 
-/// The bits that are all set in what is not finite.
-const fn exponent<const WIDTH: usize>(dtype: Dtype) -> u64 {
-    match (WIDTH, dtype) {
-        (8, _) => 0x7ff << 52,
-        (4, _) => 0xff << 23,
-        (_, Dtype::F16) => 0x1f << 10,
-        _ => 0xff << 7,
-    }
-}
-
 fn sums<const WIDTH: usize>(dtype: Dtype, new: &[u8], old: &[u8], older: Option<&[u8]>) -> Norms {
     // A loop for each number of checkpoints, and of each dtype.
     match (dtype == Dtype::F16, old.is_empty(), older) {
@@ -107,107 +97,86 @@ fn sums<const WIDTH: usize>(dtype: Dtype, new: &[u8], old: &[u8], older: Option<
     }
 }
 
+/// Some values, and what follows from them; 0 where it is not finite.
+struct Group {
+    /// Of each checkpoint, the newest first.
+    values: [[f64; TOGETHER]; 3],
+    /// Δ, the same where there is a Δ', and Δ'.
+    update: [f64; TOGETHER],
+    turned: [f64; TOGETHER],
+    earlier: [f64; TOGETHER],
+}
+
 #[inline(always)]
 fn sums_of<const WIDTH: usize, const OF: usize>(dtype: Dtype, bytes: [&[u8]; 3]) -> Norms {
-    let [new, old, older] = bytes.map(|b| b.as_chunks::<WIDTH>().0);
-    // As many of each: with the lengths known, no access is checked.
-    let n = new.len().min(old.len()).min(older.len());
-    let (new, old, older) = (&new[..n], &old[..n], &older[..n]);
-    let mut sums = Sums::default();
-    let groups = new.chunks(TOGETHER).zip(old.chunks(TOGETHER)).zip(older.chunks(TOGETHER));
-    for ((new, old), older) in groups {
-        let finite = |of: &[[u8; WIDTH]]| {
-            let mask = exponent::<WIDTH>(dtype);
-            !of.iter().fold(false, |any, e| any | (load::<WIDTH>(e) & mask == mask))
-        };
-        // Nearly always all are finite: nothing is masked then.
-        if finite(new) && (OF < 2 || finite(old)) && (OF < 3 || finite(older)) {
-            sums.add::<WIDTH, OF, true>(dtype, [new, old, older]);
-        } else {
-            sums.add::<WIDTH, OF, false>(dtype, [new, old, older]);
-        }
-    }
-    sums.norms()
-}
-
-/// Sums of terms, [`LANES`] side by side.
-#[derive(Clone, Copy, Default)]
-struct Sums {
-    /// How many are finite: of the new ones, the old ones, both.
-    counts: [[f64; LANES]; 3],
-    /// a², b², Δ², Δ·Δ', Δ² and Δ'² of those with an update before.
-    terms: [[f64; LANES]; 6],
-}
-
-impl Sums {
-    /// Adds elements of `OF` checkpoints, all of them finite if `FINITE`.
-    #[inline(always)]
-    fn add<const WIDTH: usize, const OF: usize, const FINITE: bool>(
-        &mut self,
-        dtype: Dtype,
-        [new, old, older]: [&[[u8; WIDTH]]; 3],
-    ) {
-        let mut sums = *self;
-        let ((new, new_rest), (old, old_rest), (older, older_rest)) =
-            (new.as_chunks::<LANES>(), old.as_chunks::<LANES>(), older.as_chunks::<LANES>());
-        for ((a, b), c) in new.iter().zip(old).zip(older) {
-            for lane in 0..LANES {
-                sums.add_one::<WIDTH, OF, FINITE>(dtype, lane, &a[lane], &b[lane], &c[lane]);
+    let [new, old, older] = bytes.map(|b| b.chunks(TOGETHER * WIDTH));
+    let zeros = [0.0; TOGETHER];
+    let mut g = Group { values: [zeros; 3], update: zeros, turned: zeros, earlier: zeros };
+    let mut sums = Norms::default();
+    for ((new, old), older) in new.zip(old).zip(older) {
+        let mut all_finite = true;
+        for (values, bytes) in g.values.iter_mut().zip([new, old, older]).take(OF) {
+            let (elements, _) = bytes.as_chunks::<WIDTH>();
+            for (x, e) in values.iter_mut().zip(elements) {
+                *x = value::<WIDTH>(dtype, load::<WIDTH>(e));
+                all_finite &= x.is_finite();
             }
         }
-        for (lane, ((a, b), c)) in new_rest.iter().zip(old_rest).zip(older_rest).enumerate() {
-            sums.add_one::<WIDTH, OF, FINITE>(dtype, lane, a, b, c);
-        }
-        if FINITE {
-            let n = (new.len() * LANES + new_rest.len()) as f64;
-            sums.counts.iter_mut().take(if OF > 1 { 3 } else { 1 }).for_each(|count| count[0] += n);
-        }
-        *self = sums;
+        g.add_to::<OF>(new.len() / WIDTH, all_finite, &mut sums);
     }
+    sums
+}
 
+impl Group {
+    /// Adds the sums of `n` values of `OF` checkpoints.
     #[inline(always)]
-    fn add_one<const WIDTH: usize, const OF: usize, const FINITE: bool>(
-        &mut self,
-        dtype: Dtype,
-        lane: usize,
-        a: &[u8; WIDTH],
-        b: &[u8; WIDTH],
-        c: &[u8; WIDTH],
-    ) {
-        // 0 and 0 where it is not finite, else its value and 1.
-        let value = |bytes: &[u8; WIDTH]| {
-            let x = value::<WIDTH>(dtype, load::<WIDTH>(bytes));
-            if FINITE || x.is_finite() { (x, 1.0) } else { (0.0, 0.0) }
-        };
-        let (a, is_number) = value(a);
-        self.terms[0][lane] += a * a;
-        let (b, was_number) = if OF > 1 { value(b) } else { (0.0, 0.0) };
-        let both = is_number * was_number;
-        let update = if FINITE { a - b } else { (a - b) * both };
+    fn add_to<const OF: usize>(&mut self, n: usize, all_finite: bool, sums: &mut Norms) {
+        let Self { values: [a, b, c], update, turned, earlier } = self;
         if OF > 1 {
-            self.terms[1][lane] += b * b;
-            self.terms[2][lane] += update * update;
+            update.iter_mut().zip(a.iter().zip(b.iter())).for_each(|(d, (a, b))| *d = a - b);
         }
         if OF > 2 {
-            let (c, once_number) = value(c);
-            let earlier = if FINITE { b - c } else { (b - c) * both * once_number };
-            let update = if FINITE { update } else { update * once_number };
-            self.terms[3][lane] += update * earlier;
-            self.terms[4][lane] += update * update;
-            self.terms[5][lane] += earlier * earlier;
+            earlier.iter_mut().zip(b.iter().zip(c.iter())).for_each(|(d, (b, c))| *d = b - c);
         }
-        if !FINITE {
-            self.counts[0][lane] += is_number;
-            self.counts[1][lane] += was_number;
-            self.counts[2][lane] += both;
+        let mut counts = [n as u64; 3];
+        if !all_finite {
+            (*turned, counts) = (*update, [0; 3]);
+            for i in 0..n {
+                let are = [a[i], b[i], c[i]].map(f64::is_finite);
+                let all = [are[0], are[1], are[0] && are[1]];
+                counts.iter_mut().zip(all).for_each(|(count, is)| *count += u64::from(is));
+                let only = |x: &mut f64, is: bool| *x = if is { *x } else { 0.0 };
+                [&mut a[i], &mut b[i], &mut update[i]].into_iter().zip(all).for_each(|(x, is)| only(x, is));
+                [&mut turned[i], &mut earlier[i]].into_iter().for_each(|x| only(x, all[2] && are[2]));
+            }
+        }
+        let [a, b, update, turned, earlier] = [a, b, update, turned, earlier].map(|of| &of[..n]);
+        sums.elements += counts[0];
+        sums.weights += dot(a, a);
+        if OF > 1 {
+            sums.old += counts[1];
+            sums.before += dot(b, b);
+            sums.moved += counts[2];
+            let squares = dot(update, update);
+            sums.updates += squares;
+            if OF > 2 {
+                let (turned, squares) = if all_finite { (update, squares) } else { (turned, dot(turned, turned)) };
+                let products = [dot(turned, earlier), squares, dot(earlier, earlier)];
+                sums.turned.iter_mut().zip(products).for_each(|(sum, of)| *sum += of);
+            }
         }
     }
+}
 
-    fn norms(&self) -> Norms {
-        let [elements, old, moved] = self.counts.map(|lanes| lanes.iter().sum::<f64>() as u64);
-        let [weights, before, updates, turned @ ..] = self.terms.map(|lanes| lanes.iter().sum());
-        Norms { elements, weights, old, before, moved, updates, turned, compared: 0, changed: 0 }
+/// The sum of products.
+#[inline(always)]
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let mut sums = [0.0; LANES];
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    for (a, b) in a.iter().zip(b) {
+        sums.iter_mut().zip(a.iter().zip(b)).for_each(|(sum, (a, b))| *sum += a * b);
     }
+    sums.iter().sum::<f64>() + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f64>()
 }
 
 /// Where the tensors of a file are in the checkpoint before the one before.

@@ -81,9 +81,11 @@ pub fn encode_both<J: Default + Send>(
     let own = Raw::measured(source);
     let EncodeSession { mut cutter, layout: covered, mut writer, origin, .. } =
         compressor.begin(layout.clone(), Some(&own), bases)?;
-    let wanted = alone;
-    let alone = compressor.begin(layout, Some(&own), &[])?;
-    let (mut plain, mut plain_writer, plain_origin) = (alone.cutter.uniform(), alone.writer, alone.origin);
+    let alone = alone.then(|| compressor.begin(layout, Some(&own), &[])).transpose()?;
+    let (mut plain, mut plain_writer, plain_origin) = match alone {
+        Some(s) => (Some(s.cutter.uniform()), Some(s.writer), Some(s.origin)),
+        None => (None, None, None),
+    };
     let encode = |encoder: &mut BlockEncoder, job: &mut Job<J>| {
         if !job.wanted && !sample.others {
             return Ok((None, vec![]));
@@ -95,9 +97,9 @@ pub fn encode_both<J: Default + Send>(
         let mut out = Output::new(&mut job.alone_records);
         let mut alone = Vec::with_capacity(job.alone.len());
         let mut rest = raw;
-        for (len, extents) in &job.alone {
+        for ((len, extents), origin) in job.alone.iter().zip(plain_origin.iter().cycle()) {
             let block = rest.split_off(..*len).expect("they add up to the block");
-            alone.push(encoder.encode(&RawBlock::new(block, extents), &plain_origin, &mut out)?);
+            alone.push(encoder.encode(&RawBlock::new(block, extents), origin, &mut out)?);
         }
         out.finish();
         let mut out = Output::new(&mut job.record);
@@ -123,7 +125,7 @@ pub fn encode_both<J: Default + Send>(
             job.len = cutter.next_block(source, size - next, &mut job.extents)?;
             let end = next + job.len as u64;
             job.alone.clear();
-            while wanted && next < end {
+            while let Some(plain) = plain.as_mut().filter(|_| next < end) {
                 let mut extents = Vec::new();
                 // Blocks of repeating data end at any leaf.
                 let len = plain.next_block_within(source, size - next, end - next, &mut extents)?;
@@ -137,13 +139,14 @@ pub fn encode_both<J: Default + Send>(
         |job, done| {
             let (delta, alone) = done?;
             delta.iter().for_each(|b| writer.block(b));
-            alone.iter().for_each(|b| plain_writer.block(b));
+            plain_writer.iter_mut().for_each(|writer| alone.iter().for_each(|b| writer.block(b)));
             take(&mut job.own, job.offset + job.len as u64);
             Ok(())
         },
     )?;
     compressor.workers().with(|encoder| {
         let delta = writer.finish(&covered, encoder.frames())?.1;
-        Ok((delta, if wanted { Some(plain_writer.finish(&covered, encoder.frames())?.1) } else { None }))
+        let alone = plain_writer.map(|writer| writer.finish(&covered, encoder.frames())).transpose()?;
+        Ok((delta, alone.map(|(_, summary)| summary)))
     })
 }
