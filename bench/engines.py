@@ -12,6 +12,7 @@ checkpoint and its delta, one thread. `bench/run peers` has ZipNN, OpenZL and pc
 import argparse
 import json
 import subprocess
+from pathlib import Path
 
 import origin
 from markdown import number, table
@@ -41,10 +42,13 @@ def main() -> None:
     files = args.checkpoints
     alone = [measured(args.lmc, args.seconds, file, None) for file in files]
     deltas = [measured(args.lmc, args.seconds, new, old) for old, new in zip(files, files[1:], strict=False)]
-    for title, columns, names in [("alone", alone, files), ("given the one before", deltas, files[1:])]:
+    # Checkpoints that are directories have files of the same name.
+    same = len({Path(file).name for file in files}) < len(files)
+    names = [Path(file).parent.name if same else Path(file).name for file in files]
+    for title, columns, titles in [("alone", alone, names), ("given the one before", deltas, names[1:])]:
         if columns:
-            rows = [[name, *(f"{100 * c[name]['ratio']:.2f}" for c in columns)] for name in columns[0]]
-            print(table([f"{title}, % of raw", *(name.rpartition("/")[2] for name in names)], rows))
+            rows = [[name, *(f"{100 * c[name]['ratio']:.2f}" for c in columns)] for name in alone[0]]
+            print(table([f"{title}, % of raw", *titles], rows))
     ways, last = ("compress", "decompress"), [alone[-1], *deltas[-1:]]
     rows = [
         [name, *(number(of[name][way]["of_memcpy"]) if name in of else "" for of in last for way in ways)]

@@ -182,6 +182,23 @@ nothing), and 64 to 69 % 20 steps on. The moments after a step explain 99.97 % o
 
 ![Deltas by distance, and the entropy of their differences](img/study-dark.png)
 
+The same states by general-purpose codecs, by `bench/run engines` on steps 20, 160, 320 and 321, in per cent of raw: the
+smaller of bytes as they are and byte planes, of a delta as exclusive or. zstd 19, bzip2, brotli and xz got a sample of
+4 MB. Speeds are those of step 321 over that of a copy of the same bytes, by one thread.
+
+|  | 320 alone | 160 steps on | one step on | compress | decompress | a step, compress | decompress |
+| --- | --: | --: | --: | --: | --: | --: | --: |
+| **lmc default** | 69.7 | 68.4 | 23.7 | 0.097 | 0.27 | 0.049 | 0.13 |
+| zstd 1 | 81.1 | 79.8 | 63.3 | 0.061 | 0.041 | 0.053 | 0.040 |
+| zstd 3 | 82.1 | 80.2 | 63.5 | 0.038 | 0.053 | 0.033 | 0.038 |
+| zstd 19 | 79.2 | 77.7 | 61.5 | 0.0006 | 0.039 | 0.0005 | 0.043 |
+| lz4 | 90.1 | 88.3 | 71.1 | 0.051 | 0.027 | 0.061 | 0.035 |
+| gzip 6 | 81.6 | 79.8 | 63.2 | 0.0063 | 0.048 | 0.0052 | 0.029 |
+| bzip2 9 | 81.3 | 80.0 | 63.8 | 0.0014 | 0.0030 | 0.0012 | 0.0028 |
+| brotli 9 | 79.7 | 78.9 | 62.7 | 0.0012 | 0.030 | 0.0008 | 0.016 |
+| xz 6 | 78.4 | 77.1 | 61.1 | 0.0005 | 0.016 | 0.0004 | 0.014 |
+| snappy | 89.2 | 86.2 | 70.4 | 0.046 | 0.024 | 0.057 | 0.033 |
+
 ## Every version
 
 ![Deltas of the weights, step by step and by learning rate](study.svg)

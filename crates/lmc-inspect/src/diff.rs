@@ -10,7 +10,7 @@ mod scales;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use lmc::internals::{EncodedBoth, encode_both, for_call, source, split_record};
+use lmc::internals::{EncodedBoth, Sample, encode_both, for_call, source, split_record};
 use lmc::{Base, Compressor, Result, Segment, Summary};
 
 use self::changes::{Changes, measure};
@@ -106,7 +106,7 @@ pub fn diff(
         compressor,
         (&source(new), new.raw_size(), layout),
         &bases,
-        (true, 1),
+        (true, Sample { every: 1, others: false }),
         |encoded, block| look(&c, encoded, block),
         |block, done| {
             block.shares.drain(..).for_each(|share| segments[share.segment].add(share));

@@ -1,7 +1,7 @@
 //! What `lmc-inspect` and `lmc-store` use of blocks. **It is no API and follows no version rule**: anything here may change
 //! or go in any release, so these crates depend on exactly one version.
 
-pub use crate::api::compress::with_and_without_bases::{EncodedBoth, encode_both, for_call};
+pub use crate::api::compress::with_and_without_bases::{EncodedBoth, Sample, encode_both, for_call};
 pub use crate::block::decode::BlockDecoder;
 pub use crate::block::encode::BlockEncoder;
 pub use crate::block::head::BlockHead;

@@ -13,8 +13,8 @@ use crate::element::{load, signed, with_width};
 /// Bits of a mantissa that are counted together at most; longer ones are counted byte by byte.
 const JOINT: u32 = 10;
 
-/// From this many bytes on, elements of 16 bits are counted by value, as there are fewer values than elements. Counts of 32 bits hold a block.
-const MANY: usize = 1 << 18;
+/// From this many bytes on, elements of 16 bits are counted by value: a table of all values takes less than that. Counts of 32 bits hold a block.
+const MANY: usize = 1 << 15;
 
 /// The fields of a type, in bits from the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,10 +135,11 @@ impl Histograms {
 
     /// Counts whole elements.
     pub(crate) fn add(&mut self, elements: &[u8]) {
-        if self.fields.width == 2 && self.fields.is_float() && elements.len() >= MANY {
-            return self.add_values(elements);
+        match (self.fields.width, self.fields.class) {
+            (2, Class::Float) if elements.len() >= MANY => self.add_values(elements),
+            (4, Class::Float) => self.add_singles(elements),
+            (width, _) => with_width!(width, add_as(self, elements)),
         }
-        with_width!(self.fields.width, add_as(self, elements));
     }
 
     /// Counts elements of 16 bits by value, then the fields of each value.
@@ -161,6 +162,42 @@ impl Histograms {
                 counts[e >> *at & last] += n;
             }
         }
+        self.elements += elements.len() as u64;
+    }
+
+    /// Counts floats of 32 bits by their exponents and the three pieces of their mantissas.
+    fn add_singles(&mut self, elements: &[u8]) {
+        // Two tables of each, as neighbours often have the same exponent: additions to one count wait for each other.
+        let mut tables = [[[0u32; 256]; 4]; 2];
+        let (elements, _) = elements.as_chunks::<4>();
+        let (pairs, last) = elements.as_chunks::<2>();
+        let count = |table: &mut [[u32; 256]; 4], e: &[u8; 4]| {
+            let e = u32::from_le_bytes(*e);
+            for (counts, value) in table.iter_mut().zip([e, e >> 8, e >> 16 & 0x7f, e >> 23]) {
+                counts[(value & 0xff) as usize] += 1;
+            }
+        };
+        for [a, b] in pairs {
+            count(&mut tables[0], a);
+            count(&mut tables[1], b);
+        }
+        last.iter().for_each(|e| count(&mut tables[0], e));
+        let targets = self.mantissas.iter_mut().map(|(_, counts)| counts).chain([&mut self.exponents]);
+        for (i, counts) in targets.enumerate() {
+            let of_both = tables[0][i].iter().zip(&tables[1][i]);
+            counts.iter_mut().zip(of_both).for_each(|(n, (a, b))| *n += u64::from(a + b));
+        }
+        let (mut any, mut zeros, mut negative) = (0, 0, 0);
+        for e in elements {
+            let e = u32::from_le_bytes(*e);
+            any |= e;
+            zeros += u32::from(e << 1 == 0);
+            negative += e >> 31;
+        }
+        self.any |= u64::from(any);
+        self.zeros += u64::from(zeros);
+        self.negative += u64::from(negative);
+        self.half = self.half && elements.iter().all(|e| is_half(u32::from_le_bytes(*e)));
         self.elements += elements.len() as u64;
     }
 
@@ -358,6 +395,29 @@ mod tests {
             bytes.chunks(1000).for_each(|few| one_by_one.add(few));
             assert_eq!(format!("{by_value:?}"), format!("{one_by_one:?}"), "{d}");
             assert!(by_value.negative > 0 && by_value.zeros > 0, "{d}");
+        }
+    }
+
+    #[test]
+    fn singles_are_counted_as_others() {
+        let mut values: Vec<u32> = lmc_test_inputs::noise(40_000, 2)
+            .as_chunks()
+            .0
+            .iter()
+            .map(|b| u32::from_le_bytes(*b) & 0xbf9f_3bff)
+            .collect();
+        values[100..200].fill(0);
+        values[200] = 1 << 31;
+        values[201] = f32::NAN.to_bits();
+        for n in [0, 1, 150, 201, 10_000] {
+            let bytes: Vec<u8> = values[..n].iter().flat_map(|v| v.to_le_bytes()).collect();
+            for dtype in [Dtype::F32, Dtype::C64] {
+                let (mut singles, mut others) =
+                    (Histograms::new(Fields::of(Some(dtype))), Histograms::new(Fields::of(Some(dtype))));
+                singles.add(&bytes);
+                add_as::<4>(&mut others, &bytes);
+                assert_eq!(format!("{singles:?}"), format!("{others:?}"), "{dtype} {n}");
+            }
         }
     }
 

@@ -473,7 +473,6 @@ mod tests {
                 lmc_size: tensors,
                 delta_size: 0,
                 floats: FloatDelta::default(),
-                floats_read: 0,
                 adam: None,
                 segments: (0..tensors).map(segment).collect(),
                 magnitudes: BTreeMap::new(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lmc::internals::{EncodedBoth, coding_of, encode_both, for_call, source};
+use lmc::internals::{EncodedBoth, Sample, coding_of, encode_both, for_call, source};
 use lmc::{Base, Compressor, Dtype, Error, ErrorKind, Segment};
 use lmc_kernels::map::Map;
 
@@ -44,9 +44,8 @@ pub(super) struct Survey {
     pub(super) raw_size: u64,
     pub(super) lmc_size: u64,
     pub(super) delta_size: u64,
-    /// Floats that have counterparts, and how many bytes of them were only read.
+    /// Floats that have counterparts.
     pub(super) floats: FloatDelta,
-    pub(super) floats_read: u64,
     /// What the moments tell of the step from the checkpoint before.
     pub(super) adam: Option<AdamStep>,
     /// Every segment of every file, in order.
@@ -98,7 +97,7 @@ struct Share {
     counted: Counted,
     moves: Moves,
     norms: Norms,
-    /// Its bytes if they are floats with counterparts, else 0.
+    /// Its bytes if they are floats with counterparts that were compressed, else 0.
     floats: u64,
     /// Its bytes if they were compressed, else 0.
     sampled: u64,
@@ -199,7 +198,6 @@ impl Survey {
             lmc_size,
             delta_size,
             floats: FloatDelta::default(),
-            floats_read: 0,
             adam: None,
             segments,
             magnitudes,
@@ -208,22 +206,24 @@ impl Survey {
         };
         let bound = Bound::default();
         let mut used: Vec<Vec<bool>> = old.iter().map(|b| vec![false; b.segments().len()]).collect();
-        let mut before = 0;
+        let (mut before, mut all_floats) = (0, 0);
         for (i, file) in new.iter().enumerate() {
             let mut at = |done| progress(before + done);
-            let counterparts = survey
+            let (counterparts, floats) = survey
                 .add_file(passes, i, file, (old, older), (scope, &bound), &mut at)
                 .map_err(|error| Failed { checkpoint: number, file: Some(file.name().to_owned()), error })?;
             counterparts.into_iter().for_each(|(file, segment)| used[file][segment] = true);
+            all_floats += floats;
             before += file.raw_size();
         }
         let floats = &mut survey.floats;
         floats.entropy_size = bound.size();
-        let all = floats.raw_size + survey.floats_read;
-        for size in [&mut floats.delta_size, &mut floats.entropy_size] {
-            *size = scaled(*size, floats.raw_size, all);
+        if passes.every > 1 && floats.raw_size > 0 {
+            for size in [&mut floats.delta_size, &mut floats.entropy_size] {
+                *size = scaled(*size, floats.raw_size, all_floats);
+            }
+            floats.raw_size = all_floats;
         }
-        floats.raw_size = all;
         for (base, used) in old.iter().zip(used) {
             let unused = base.segments().iter().zip(used).filter(|(_, used)| !used).map(|(s, _)| s);
             unused.filter_map(|s| s.name.as_deref()).for_each(|name| survey.missing.add(name));
@@ -231,7 +231,7 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Adds a file. Returns which segments of which old files are counterparts of its own.
+    /// Adds a file. Returns which segments of which old files are counterparts of its own, and how many bytes of floats have some.
     fn add_file(
         &mut self,
         passes: Passes<'_>,
@@ -240,7 +240,7 @@ impl Survey {
         (old, older): (&[Base<'_>], &[Base<'_>]),
         (scope, bound): (Scope, &Bound),
         progress: &mut dyn FnMut(u64),
-    ) -> lmc::Result<Vec<(usize, usize)>> {
+    ) -> lmc::Result<(Vec<(usize, usize)>, u64)> {
         let order = order_for(file, old);
         // Deltas record the names of files without their directories.
         let named = |i: &usize| old[*i].clone().with_name(last_component(old[*i].name()));
@@ -253,11 +253,14 @@ impl Survey {
         let relations = c.counterparts.iter().map(|c| c.map_or(Relation::New, |c: Counterpart| c.relation));
         let older = Older::new(file, c.segments.iter().zip(relations), older);
         let first = self.segments.len();
-        let mut used = Vec::new();
+        let (mut used, mut of_floats) = (Vec::new(), 0);
         for (segment, counterpart) in c.segments.iter().zip(&c.counterparts) {
             let relation = counterpart.map_or(Relation::New, |c: Counterpart| c.relation);
             match counterpart {
-                Some(c) => used.push((order[c.place.0], c.place.1)),
+                Some(c) => {
+                    used.push((order[c.place.0], c.place.1));
+                    of_floats += if is_float(segment.dtype) { c.len.min(segment.len) } else { 0 };
+                }
                 None => segment.name.iter().filter(|_| !old.is_empty()).for_each(|name| self.new.add(name)),
             }
             self.segments.push(Surveyed::new(number, segment, relation));
@@ -265,7 +268,6 @@ impl Survey {
         // The histograms of a segment that later blocks continue.
         let mut open: Option<(usize, Box<Histograms>)> = None;
         let (segments, magnitudes, floats) = (&mut self.segments[first..], &mut self.magnitudes, &mut self.floats);
-        let floats_read = &mut self.floats_read;
         let mut finish = |s: &mut Surveyed, sums: Sums, of: &Magnitudes| {
             if !of.counts.is_empty() {
                 magnitudes.entry((s.kind, s.dtype().to_owned())).or_default().add(of);
@@ -276,7 +278,7 @@ impl Survey {
             passes.compressor,
             (&source(file), file.raw_size(), layout),
             &bases,
-            (false, passes.every),
+            (false, Sample { every: passes.every, others: scope == Scope::Full }),
             |encoded, block| {
                 if passes.stop.load(Ordering::Relaxed) {
                     return Err(stopped());
@@ -288,12 +290,8 @@ impl Survey {
                     let s = &mut segments[share.segment];
                     s.sums.lmc_size += share.lmc_size;
                     s.sampled += share.sampled;
-                    if share.floats > 0 && share.sampled == 0 {
-                        *floats_read += share.floats;
-                    } else if share.floats > 0 {
-                        floats.raw_size += share.floats;
-                        floats.delta_size += share.moves.delta_size;
-                    }
+                    floats.raw_size += share.floats;
+                    floats.delta_size += if share.floats > 0 { share.moves.delta_size } else { 0 };
                     s.moves.add(&share.moves);
                     s.norms.add(&share.norms);
                     share.grids.iter().for_each(|(grid, bytes)| s.grids.add(grid, *bytes));
@@ -322,8 +320,12 @@ impl Survey {
         };
         *size += if passes.every > 1 { scale(segments, of) } else { made.compressed_size };
         segments.iter_mut().for_each(Surveyed::settle);
-        Ok(used)
+        Ok((used, of_floats))
     }
+}
+
+fn is_float(dtype: Option<Dtype>) -> bool {
+    dtype.is_some_and(|d| coding_of(d).1 == Map::Rotate)
 }
 
 /// The size of a segment that a pass measures.
@@ -369,9 +371,6 @@ fn look(
 ) -> lmc::Result<()> {
     let Block { shares, buffers, older: before } = block;
     let is_compressed = !encoded.record.is_empty();
-    if scope == Scope::Sizes && !is_compressed && bound.is_none() {
-        return Ok(());
-    }
     let (mut pieces, mut unreadable) = (Vec::new(), None);
     c.each_piece(encoded, buffers, |piece| {
         let whole = piece.bytes.end - piece.bytes.start == c.segments[piece.segment].len;
@@ -390,18 +389,14 @@ fn look(
         } else {
             // What is alone in a block has all of it, whatever changed.
             let shares = piece.bytes.end - piece.bytes.start < encoded.raw.len() as u64;
-            let changes =
-                piece.old.filter(|_| shares && is_compressed).map(|old| measure(piece.dtype, piece.compared, old));
+            let changes = piece.old.filter(|_| shares).map(|old| measure(piece.dtype, piece.compared, old));
             pieces.push(piece.weighted(&changes.unwrap_or_default()));
         }
         // Of a piece with a counterpart of its own for each element.
         let old = piece.old.filter(|_| piece.compared.len() == piece.elements.len());
-        let is_float = piece.dtype.is_some_and(|d| coding_of(d).1 == Map::Rotate);
         let len = piece.bytes.end - piece.bytes.start;
-        let floats = bound.zip(old).filter(|_| is_float).map_or(0, |(bound, old)| {
-            if is_compressed {
-                bound.add(piece.dtype, piece.compared, old);
-            }
+        let floats = bound.zip(old).filter(|_| is_compressed && is_float(piece.dtype)).map_or(0, |(bound, old)| {
+            bound.add(piece.dtype, piece.compared, old);
             len
         });
         let sampled = if is_compressed { len } else { 0 };

@@ -13,7 +13,9 @@ use crate::diff::pieces::Piece;
 use crate::element::{load, with_width};
 
 /// Sums that are computed side by side: additions of one wait for each other.
-const LANES: usize = 4;
+const LANES: usize = 8;
+/// Elements that are converted at a time.
+const TOGETHER: usize = 256;
 
 /// Sums of squares and products of some floats, w, their updates Δ since the checkpoint before, and the updates Δ' before those.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,10 +68,10 @@ fn is_counted(dtype: Dtype) -> bool {
     matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::C64 | Dtype::Bf16 | Dtype::F16)
 }
 
-/// A float's value; 0 and 0 where it is not finite, else it and 1.
+/// A float's value.
 #[inline(always)]
-fn value<const WIDTH: usize>(dtype: Dtype, element: u64) -> (f64, f64) {
-    let x = match WIDTH {
+fn value<const WIDTH: usize>(dtype: Dtype, element: u64) -> f64 {
+    match WIDTH {
         8 => f64::from_bits(element),
         4 => f32::from_bits(element as u32).into(),
         _ if dtype == Dtype::Bf16 => f32::from_bits((element as u32) << 16).into(),
@@ -80,8 +82,7 @@ fn value<const WIDTH: usize>(dtype: Dtype, element: u64) -> (f64, f64) {
             let wide = if magnitude >= 0x0f80_0000 { f32::INFINITY } else { wide };
             f64::from(f32::from_bits(wide.to_bits() | sign))
         }
-    };
-    if x.is_finite() { (x, 1.0) } else { (0.0, 0.0) }
+    }
 }
 
 fn sums<const WIDTH: usize>(dtype: Dtype, new: &[u8], old: &[u8], older: Option<&[u8]>) -> Norms {
@@ -96,34 +97,86 @@ fn sums<const WIDTH: usize>(dtype: Dtype, new: &[u8], old: &[u8], older: Option<
     }
 }
 
+/// Some values, and what follows from them; 0 where it is not finite.
+struct Group {
+    /// Of each checkpoint, the newest first.
+    values: [[f64; TOGETHER]; 3],
+    /// Δ, the same where there is a Δ', and Δ'.
+    update: [f64; TOGETHER],
+    turned: [f64; TOGETHER],
+    earlier: [f64; TOGETHER],
+}
+
 #[inline(always)]
 fn sums_of<const WIDTH: usize, const OF: usize>(dtype: Dtype, bytes: [&[u8]; 3]) -> Norms {
-    let mut all = [[0.0; 9]; LANES];
-    let [new, old, older] = bytes.map(|b| b.chunks(LANES * WIDTH));
+    let [new, old, older] = bytes.map(|b| b.chunks(TOGETHER * WIDTH));
+    let zeros = [0.0; TOGETHER];
+    let mut g = Group { values: [zeros; 3], update: zeros, turned: zeros, earlier: zeros };
+    let mut sums = Norms::default();
     for ((new, old), older) in new.zip(old).zip(older) {
-        let [new, old, older] = [new, old, older].map(|b| b.chunks_exact(WIDTH).map(load::<WIDTH>));
-        for (((a, b), c), sums) in new.zip(old).zip(older).zip(&mut all) {
-            let (a, is_number) = value::<WIDTH>(dtype, a);
-            let mut terms = [is_number, a * a, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-            if OF > 1 {
-                let (b, was_number) = value::<WIDTH>(dtype, b);
-                let both = is_number * was_number;
-                let update = (a - b) * both;
-                (terms[2], terms[3], terms[4], terms[5]) = (was_number, b * b, both, update * update);
-                if OF > 2 {
-                    let (c, once_number) = value::<WIDTH>(dtype, c);
-                    let earlier = (b - c) * both * once_number;
-                    let update = update * once_number;
-                    (terms[6], terms[7], terms[8]) = (update * earlier, update * update, earlier * earlier);
-                }
+        let mut all_finite = true;
+        for (values, bytes) in g.values.iter_mut().zip([new, old, older]).take(OF) {
+            let (elements, _) = bytes.as_chunks::<WIDTH>();
+            for (x, e) in values.iter_mut().zip(elements) {
+                *x = value::<WIDTH>(dtype, load::<WIDTH>(e));
+                all_finite &= x.is_finite();
             }
-            sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+        }
+        g.add_to::<OF>(new.len() / WIDTH, all_finite, &mut sums);
+    }
+    sums
+}
+
+impl Group {
+    /// Adds the sums of `n` values of `OF` checkpoints.
+    #[inline(always)]
+    fn add_to<const OF: usize>(&mut self, n: usize, all_finite: bool, sums: &mut Norms) {
+        let Self { values: [a, b, c], update, turned, earlier } = self;
+        if OF > 1 {
+            update.iter_mut().zip(a.iter().zip(b.iter())).for_each(|(d, (a, b))| *d = a - b);
+        }
+        if OF > 2 {
+            earlier.iter_mut().zip(b.iter().zip(c.iter())).for_each(|(d, (b, c))| *d = b - c);
+        }
+        let mut counts = [n as u64; 3];
+        if !all_finite {
+            (*turned, counts) = (*update, [0; 3]);
+            for i in 0..n {
+                let are = [a[i], b[i], c[i]].map(f64::is_finite);
+                let all = [are[0], are[1], are[0] && are[1]];
+                counts.iter_mut().zip(all).for_each(|(count, is)| *count += u64::from(is));
+                let only = |x: &mut f64, is: bool| *x = if is { *x } else { 0.0 };
+                [&mut a[i], &mut b[i], &mut update[i]].into_iter().zip(all).for_each(|(x, is)| only(x, is));
+                [&mut turned[i], &mut earlier[i]].into_iter().for_each(|x| only(x, all[2] && are[2]));
+            }
+        }
+        let [a, b, update, turned, earlier] = [a, b, update, turned, earlier].map(|of| &of[..n]);
+        sums.elements += counts[0];
+        sums.weights += dot(a, a);
+        if OF > 1 {
+            sums.old += counts[1];
+            sums.before += dot(b, b);
+            sums.moved += counts[2];
+            let squares = dot(update, update);
+            sums.updates += squares;
+            if OF > 2 {
+                let (turned, squares) = if all_finite { (update, squares) } else { (turned, dot(turned, turned)) };
+                let products = [dot(turned, earlier), squares, dot(earlier, earlier)];
+                sums.turned.iter_mut().zip(products).for_each(|(sum, of)| *sum += of);
+            }
         }
     }
-    let sums: [f64; 9] = std::array::from_fn(|i| all.iter().map(|s| s[i]).sum());
-    let [elements, weights, old, before, moved, updates, turned @ ..] = sums;
-    let [elements, old, moved] = [elements, old, moved].map(|n| n as u64);
-    Norms { elements, weights, old, before, moved, updates, turned, compared: 0, changed: 0 }
+}
+
+/// The sum of products.
+#[inline(always)]
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let mut sums = [0.0; LANES];
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    for (a, b) in a.iter().zip(b) {
+        sums.iter_mut().zip(a.iter().zip(b)).for_each(|(sum, (a, b))| *sum += a * b);
+    }
+    sums.iter().sum::<f64>() + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f64>()
 }
 
 /// Where the tensors of a file are in the checkpoint before the one before.
@@ -273,6 +326,45 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_finite_is_not_counted() {
+        // Lengths with rests, and groups with and without such elements.
+        for n in [0, 1, 3, 255, 256, 257, 1030] {
+            for marked in [usize::MAX, 0, 2, 700] {
+                let at = |times: usize, i: usize| if i == marked { f32::NAN } else { (times * i % 17) as f32 - 8.0 };
+                let [a, b, c] = [3, 5, 7].map(|times| (0..n).map(|i| at(times, i)).collect::<Vec<_>>());
+                let [new, old, older] =
+                    [&a, &b, &c].map(|of| of.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>());
+                let norms = sums::<4>(Dtype::F32, &new, &old, Some(&older));
+                let finite =
+                    || (0..n).filter(|&i| i != marked).map(|i| (f64::from(a[i]), f64::from(b[i]), f64::from(c[i])));
+                let sum = |of: fn((f64, f64, f64)) -> f64| finite().map(of).sum::<f64>();
+                let count = finite().count() as u64;
+                assert_eq!((norms.elements, norms.old, norms.moved), (count, count, count), "{n} {marked}");
+                // Small integers: sums are exact in any order.
+                assert_eq!(
+                    [norms.weights, norms.before, norms.updates],
+                    [sum(|(a, _, _)| a * a), sum(|(_, b, _)| b * b), sum(|(a, b, _)| (a - b) * (a - b)),]
+                );
+                assert_eq!(
+                    norms.turned,
+                    [
+                        sum(|(a, b, c)| (a - b) * (b - c)),
+                        sum(|(a, b, _)| (a - b) * (a - b)),
+                        sum(|(_, b, c)| (b - c) * (b - c)),
+                    ]
+                );
+            }
+        }
+        // Each of the three may be the one.
+        let of = |x: f32, y: f32| [x, y].map(f32::to_le_bytes).concat();
+        let norms = sums::<4>(Dtype::F32, &of(1.0, f32::INFINITY), &of(f32::NAN, 2.0), Some(&of(3.0, 4.0)));
+        assert_eq!((norms.elements, norms.old, norms.moved), (1, 1, 0));
+        assert_eq!((norms.weights, norms.before, norms.updates, norms.turned), (1.0, 4.0, 0.0, [0.0; 3]));
+        let norms = sums::<4>(Dtype::F32, &of(1.0, 5.0), &of(3.0, 2.0), Some(&of(f32::NAN, 4.0)));
+        assert_eq!((norms.moved, norms.updates, norms.turned), (2, 13.0, [-6.0, 9.0, 4.0]));
+    }
+
+    #[test]
     fn values_of_all_widths() {
         for (bits, expected) in [
             (0x3c00, 1.0),
@@ -281,13 +373,12 @@ mod tests {
             (0x7bff, 65504.0),
             (0x83ff, -1023.0 * 2f64.powi(-24)),
         ] {
-            assert_eq!(value::<2>(Dtype::F16, bits), (expected, 1.0), "{bits:#x}");
+            assert_eq!(value::<2>(Dtype::F16, bits), expected, "{bits:#x}");
         }
         for bits in [0x7c00, 0xfc00, 0x7e01] {
-            assert_eq!(value::<2>(Dtype::F16, bits), (0.0, 0.0), "{bits:#x}");
+            assert!(!value::<2>(Dtype::F16, bits).is_finite(), "{bits:#x}");
         }
-        assert_eq!(value::<2>(Dtype::Bf16, 0xbf80), (-1.0, 1.0));
-        assert_eq!(value::<4>(Dtype::F32, f32::NAN.to_bits().into()), (0.0, 0.0));
-        assert_eq!(value::<8>(Dtype::F64, 1e300f64.to_bits()), (1e300, 1.0));
+        assert_eq!(value::<2>(Dtype::Bf16, 0xbf80), -1.0);
+        assert_eq!(value::<8>(Dtype::F64, 1e300f64.to_bits()), 1e300);
     }
 }

@@ -120,23 +120,25 @@ fn measure_by<const WIDTH: usize>(
     // One for each bit length. Neighbours, which often have the same, count in tables of their own.
     let mut tables = [[0u64; 65]; TABLES];
     let (mut changed, mut largest) = (0, 0);
-    for (new, old) in new.chunks(STRETCH).zip(old.chunks(STRETCH)) {
-        if new == old {
-            continue;
-        }
-        let (new, old) = (new.chunks(TABLES * WIDTH), old.chunks(TABLES * WIDTH));
-        for (new, old) in new.zip(old) {
-            let pairs = new.chunks_exact(WIDTH).zip(old.chunks_exact(WIDTH));
-            for ((a, b), levels) in pairs.zip(&mut tables) {
-                let (a, b) = (load::<WIDTH>(a), load::<WIDTH>(b));
-                // Whether an element changed cannot be foreseen: no branch.
-                changed += u64::from(a != b);
-                let distance = distance(a, b);
-                levels[length::<WIDTH>(distance)] += 1;
-                largest = distance.max(largest);
-            }
+    let mut count = |table: &mut [u64; 65], a: &[u8; WIDTH], b: &[u8; WIDTH]| {
+        let (a, b) = (load::<WIDTH>(a), load::<WIDTH>(b));
+        // Whether an element changed cannot be foreseen: no branch.
+        changed += u64::from(a != b);
+        let distance = distance(a, b);
+        table[length::<WIDTH>(distance)] += 1;
+        largest = distance.max(largest);
+    };
+    let ((stretches, rest), (old_stretches, old_rest)) = (new.as_chunks::<STRETCH>(), old.as_chunks::<STRETCH>());
+    for (new, old) in stretches.iter().zip(old_stretches).filter(|(new, old)| new != old) {
+        let ((new, _), (old, _)) = (new.as_chunks::<WIDTH>(), old.as_chunks::<WIDTH>());
+        // A stretch has as many elements as there are tables, or some times as many.
+        let ((new, _), (old, _)) = (new.as_chunks::<TABLES>(), old.as_chunks::<TABLES>());
+        for (new, old) in new.iter().zip(old) {
+            tables.iter_mut().zip(new.iter().zip(old)).for_each(|(table, (a, b))| count(table, a, b));
         }
     }
+    let ((rest, _), (old_rest, _)) = (rest.as_chunks::<WIDTH>(), old_rest.as_chunks::<WIDTH>());
+    rest.iter().zip(old_rest).for_each(|(a, b)| count(&mut tables[0], a, b));
     let mut changes = Changes { compared: (new.len() / WIDTH) as u64, changed, levels: vec![], largest };
     if ordered {
         let levels: [u64; 65] = std::array::from_fn(|i| tables.iter().map(|t| t[i]).sum());

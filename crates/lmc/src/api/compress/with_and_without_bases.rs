@@ -53,9 +53,17 @@ pub fn for_call<'a>(compressor: &Compressor, bases: &[Base<'a>]) -> Vec<Base<'a>
     compressor.for_call(bases).into_iter().map(|b| b.with_hash([0; 16])).collect()
 }
 
-/// Encodes every block of `size` bytes given `bases`, which come from [`for_call`], and if `alone` without them too.
-/// Returns the summaries that compression in both ways would return. Of `every` blocks only the first is encoded, and the
-/// others are read; summaries are then those of the blocks that were encoded.
+/// The blocks that [`encode_both`] encodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// The first of so many blocks.
+    pub every: u64,
+    /// Whether the others are read and passed on.
+    pub others: bool,
+}
+
+/// Encodes the blocks of `size` bytes given `bases`, which come from [`for_call`], and if `alone` without them too.
+/// Returns the summaries that compression in both ways would return: those of the blocks that are encoded.
 ///
 /// A worker passes each block to `work`, with reusable memory of its own. Then `take` gets that memory, block by block
 /// in order, with the number of raw bytes so far.
@@ -66,17 +74,22 @@ pub fn encode_both<J: Default + Send>(
     compressor: &Compressor,
     (source, size, layout): (&dyn ReadAt, u64, Layout),
     bases: &[Base<'_>],
-    (alone, every): (bool, u64),
+    (alone, sample): (bool, Sample),
     work: impl Fn(&EncodedBoth<'_>, &mut J) -> Result<()> + Sync,
     mut take: impl FnMut(&mut J, u64),
 ) -> Result<(Summary, Option<Summary>)> {
     let own = Raw::measured(source);
     let EncodeSession { mut cutter, layout: covered, mut writer, origin, .. } =
         compressor.begin(layout.clone(), Some(&own), bases)?;
-    let wanted = alone;
-    let alone = compressor.begin(layout, Some(&own), &[])?;
-    let (mut plain, mut plain_writer, plain_origin) = (alone.cutter.uniform(), alone.writer, alone.origin);
+    let alone = alone.then(|| compressor.begin(layout, Some(&own), &[])).transpose()?;
+    let (mut plain, mut plain_writer, plain_origin) = match alone {
+        Some(s) => (Some(s.cutter.uniform()), Some(s.writer), Some(s.origin)),
+        None => (None, None, None),
+    };
     let encode = |encoder: &mut BlockEncoder, job: &mut Job<J>| {
+        if !job.wanted && !sample.others {
+            return Ok((None, vec![]));
+        }
         let rest = (size - job.offset - job.len as u64).min(MAX_ELEMENT - 1) as usize;
         job.raw.resize(job.len + rest, 0);
         read_at(source, "the input", &mut job.raw, job.offset)?;
@@ -84,9 +97,9 @@ pub fn encode_both<J: Default + Send>(
         let mut out = Output::new(&mut job.alone_records);
         let mut alone = Vec::with_capacity(job.alone.len());
         let mut rest = raw;
-        for (len, extents) in &job.alone {
+        for ((len, extents), origin) in job.alone.iter().zip(plain_origin.iter().cycle()) {
             let block = rest.split_off(..*len).expect("they add up to the block");
-            alone.push(encoder.encode(&RawBlock::new(block, extents), &plain_origin, &mut out)?);
+            alone.push(encoder.encode(&RawBlock::new(block, extents), origin, &mut out)?);
         }
         out.finish();
         let mut out = Output::new(&mut job.record);
@@ -107,12 +120,12 @@ pub fn encode_both<J: Default + Send>(
             if next == size {
                 return Ok(None);
             }
-            (job.offset, job.wanted) = (next, number % every == 0);
+            (job.offset, job.wanted) = (next, number % sample.every == 0);
             number += 1;
             job.len = cutter.next_block(source, size - next, &mut job.extents)?;
             let end = next + job.len as u64;
             job.alone.clear();
-            while wanted && next < end {
+            while let Some(plain) = plain.as_mut().filter(|_| next < end) {
                 let mut extents = Vec::new();
                 // Blocks of repeating data end at any leaf.
                 let len = plain.next_block_within(source, size - next, end - next, &mut extents)?;
@@ -126,13 +139,14 @@ pub fn encode_both<J: Default + Send>(
         |job, done| {
             let (delta, alone) = done?;
             delta.iter().for_each(|b| writer.block(b));
-            alone.iter().for_each(|b| plain_writer.block(b));
+            plain_writer.iter_mut().for_each(|writer| alone.iter().for_each(|b| writer.block(b)));
             take(&mut job.own, job.offset + job.len as u64);
             Ok(())
         },
     )?;
     compressor.workers().with(|encoder| {
         let delta = writer.finish(&covered, encoder.frames())?.1;
-        Ok((delta, if wanted { Some(plain_writer.finish(&covered, encoder.frames())?.1) } else { None }))
+        let alone = plain_writer.map(|writer| writer.finish(&covered, encoder.frames())).transpose()?;
+        Ok((delta, alone.map(|(_, summary)| summary)))
     })
 }
