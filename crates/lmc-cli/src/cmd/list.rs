@@ -99,7 +99,7 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, between: &mut &[u8], ui: &U
         true => listing.write_json(path, out),
         false => {
             out.write_all(std::mem::replace(between, b"\n"))?;
-            listing.write_text(path, out)
+            listing.write_text(path, ui.verbose(), out)
         }
     })?;
     source.check_unchanged()
@@ -165,7 +165,7 @@ impl<'a> Listing<'a> {
         }
     }
 
-    fn write_text(&self, path: &Path, out: &mut dyn Write) -> io::Result<()> {
+    fn write_text(&self, path: &Path, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
         let (raw, compressed) = (self.reader.raw_size(), self.reader.compressed_size());
         let segments = self.reader.segments();
         let tensors = segments.iter().filter(|s| s.name.is_some()).count();
@@ -199,7 +199,7 @@ impl<'a> Listing<'a> {
             header.extend(["predictor", "from"]);
         }
         // An archive has some bytes between any two tensors: one row for all of them.
-        let between = if self.rows.is_some() { Between::default() } else { Between::of(segments) };
+        let between = if verbose { Between::default() } else { Between::of(segments) };
         let with_accounts = || segments.iter().zip(&self.accounts);
         let all = with_accounts()
             .filter(|(s, _)| s.name.is_none())
