@@ -5,7 +5,6 @@ use std::fmt;
 use object_store::path::Path;
 
 use crate::disk::NotOnDisk;
-use crate::format::ids::Step;
 use crate::irregular::Irregular;
 
 /// Kinds of [`Error`], by what the caller can do.
@@ -72,7 +71,7 @@ impl Error {
     }
 
     /// There is no snapshot of a step `how`.
-    pub(crate) fn no_snapshot(step: Step, how: &str) -> Self {
+    pub(crate) fn no_snapshot(step: impl fmt::Display, how: &str) -> Self {
         let there = "lmc snapshot list shows those that are there";
         Self::not_found(format!("the store has no snapshot of step {step}{how}; {there}"))
     }

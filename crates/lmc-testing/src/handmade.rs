@@ -1,7 +1,7 @@
 //! Files built by hand, block by block, for tests of bases, of ranges, and of columns that name them.
 
 use crate::decoders::{LIMIT, agree_with_bases};
-use crate::reference::write::block::{Block, BlockFields, Cluster, Column, Operand, Predicted, Range, Stream};
+use crate::reference::write::block::{Block, BlockFields, Cluster, Column, Operand, Predicted, Range, Stream, ZEROS};
 use crate::reference::write::{File, Record, varint, zstd_frame};
 
 /// Raw bytes of a leaf: each block begins at a multiple of them.
@@ -68,9 +68,6 @@ pub fn copy(of: &[(u64, u64, &[u8])]) -> BlockFields {
 pub fn stored(bytes: &[u8]) -> BlockFields {
     encoded(&Block::of(Column::Stored(bytes.to_vec()), 0))
 }
-
-/// The head of a column of zeros: plain bytes under map 0, without mask or patches, in one cluster of zeros.
-pub const ZEROS: [u8; 11] = [2, 0, 0, 0, 1, 0, 0, 8, 0, 0, 0];
 
 /// A block of zeros without body.
 pub fn zeros(length: usize) -> BlockFields {

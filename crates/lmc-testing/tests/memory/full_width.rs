@@ -3,8 +3,8 @@
 use crate::{MIB, alone, at_most, kept, peak};
 use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, Sink, Source, WriteAt};
 use lmc_inspect::describe_block;
-use lmc_testing::handmade::{self, ZEROS};
-use lmc_testing::reference::write::block::{Block, BlockFields, Column, Zstd};
+use lmc_testing::handmade;
+use lmc_testing::reference::write::block::{Block, BlockFields, Column, ZEROS, Zstd};
 use lmc_testing::reference::write::{File, Segment, varint};
 use std::io;
 

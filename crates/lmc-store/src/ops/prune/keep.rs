@@ -103,10 +103,10 @@ impl Keep {
             return Err(Error::usage("one of every 0 steps is none: keep one of every 1 or more"));
         }
         if let Some(step) = self.steps.iter().find(|s| !steps.contains(s)) {
-            return Err(Error::no_snapshot(*step, " to keep"));
+            return Err(Error::no_snapshot(step, " to keep"));
         }
         if let Some(step) = self.drop.iter().find(|s| !steps.contains(s)) {
-            return Err(Error::no_snapshot(*step, " to drop"));
+            return Err(Error::no_snapshot(step, " to drop"));
         }
         if let Some(step) = self.drop.iter().find(|s| self.steps.contains(s)) {
             return Err(Error::usage(format!("step {step} is to be kept, and dropped: decide for one")));

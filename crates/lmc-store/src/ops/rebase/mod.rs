@@ -78,7 +78,7 @@ impl Store {
         let mut kept = history.into_kept();
         kept.retain(|c| !ends.contains(&c.record.id));
         if let Some(step) = steps.iter().find(|&&s| kept.iter().all(|c| c.record.step != s)) {
-            return Err(Error::no_snapshot(*step, ""));
+            return Err(Error::no_snapshot(step, ""));
         }
         let all: Vec<&[ShardId]> = kept.iter().map(|c| &c.record.shards[..]).collect();
         let mut catalog = self.load_all(&all)?;

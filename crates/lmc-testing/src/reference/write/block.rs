@@ -13,7 +13,9 @@ use super::super::ranges::elements;
 use super::entropy::{Encoded, encode};
 use super::stream::Output;
 use super::{Record, check64, range, varint, zstd_frame};
-use crate::handmade::ZEROS;
+
+/// The head of a column of zeros: plain bytes under map 0, without mask or patches, in one cluster of zeros.
+pub const ZEROS: [u8; 11] = [2, 0, 0, 0, 1, 0, 0, 8, 0, 0, 0];
 
 /// The bytes of a block and how to code them.
 #[derive(Clone, Debug)]
