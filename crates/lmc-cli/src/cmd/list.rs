@@ -124,15 +124,15 @@ fn note_no_model(path: &Path, reader: &Reader<'_, &Source>, ui: &Ui) {
     }
 }
 
-/// An open file and the descriptions of its blocks.
+/// An open file, and what is shown of it.
 struct Listing<'a> {
     reader: Reader<'a, &'a Source>,
     blocks: Vec<BlockInfo>,
     /// The shares of the segments.
     accounts: Vec<Account>,
     digests: Vec<RawDigest>,
-    /// A row for each block, if they are shown.
-    rows: Option<Table>,
+    /// Those of the blocks, if they are shown.
+    described: Option<Vec<BlockDescription>>,
     /// The tensors that the file declares besides.
     missing: Vec<Missing>,
     /// Whether the bases were compared with those that the file needs.
@@ -152,8 +152,9 @@ impl<'a> Listing<'a> {
             // The record with digests cannot be found.
             false => (by_length(reader.segments(), &blocks), vec![]),
         };
-        let rows = (with_blocks && is_known).then(|| table_of_blocks(&blocks, describe)).transpose()?;
-        Ok(Listing { reader, blocks, accounts, digests, rows, missing: Vec::new(), verified, is_known })
+        let all = || (0..blocks.len()).map(describe).collect::<lmc::Result<_>>();
+        let described = (with_blocks && is_known).then(all).transpose()?;
+        Ok(Listing { reader, blocks, accounts, digests, described, missing: Vec::new(), verified, is_known })
     }
 
     /// The name of a source of predictions, for display.
@@ -216,7 +217,7 @@ impl<'a> Listing<'a> {
             of_segments.chain([index.clone()])
         };
         Table::new(&header, &[3, 4, 5]).write_rows(rows, out)?;
-        self.rows.iter().try_for_each(|table| table.write_to(out))
+        self.described.iter().try_for_each(|of| table_of_blocks(&self.blocks, of).write_to(out))
     }
 
     /// The row of a segment with this name and these sizes, raw and compressed.
@@ -257,10 +258,8 @@ impl<'a> Listing<'a> {
         let (raw, compressed) = (self.reader.raw_size(), self.reader.compressed_size());
         let mut object = Object::begin(out)?;
         object.list("bases", self.reader.bases().iter().map(base_json))?;
-        if self.rows.is_some() {
-            // All were described for the table, so none fails.
-            let describe = |block: &BlockInfo, i| Some(block_json(block, &describe_block(&self.reader, i).ok()?));
-            object.list("block_list", self.blocks.iter().zip(0..).map_while(|(block, i)| describe(block, i)))?;
+        if let Some(described) = &self.described {
+            object.list("block_list", self.blocks.iter().zip(described).map(|(block, of)| block_json(block, of)))?;
         }
         object.field("blocks", &json!(self.blocks.len()))?;
         object.field("compressed_size", &json!(compressed))?;
@@ -403,20 +402,17 @@ fn contexts(n: usize) -> String {
     if n == 1 { "1 context".to_owned() } else { format!("{n} contexts") }
 }
 
-fn table_of_blocks(
-    blocks: &[BlockInfo],
-    describe: impl Fn(usize) -> lmc::Result<BlockDescription>,
-) -> lmc::Result<Table> {
+fn table_of_blocks(blocks: &[BlockInfo], described: &[BlockDescription]) -> Table {
     let mut table = Table::new(&["block", "offset", "raw", "compressed", "ratio", "coded as"], &[0, 1, 2, 3, 4]);
-    for (i, block) in blocks.iter().enumerate() {
+    for (i, (block, description)) in blocks.iter().zip(described).enumerate() {
         table.add_row([
             i.to_string(),
             block.record_offset.to_string(),
             bytes(block.raw_len),
             bytes(block.record_len),
             percent(block.record_len, block.raw_len),
-            describe(i)?.columns.iter().map(column_text).collect::<Vec<_>>().join("; "),
+            description.columns.iter().map(column_text).collect::<Vec<_>>().join("; "),
         ]);
     }
-    Ok(table)
+    table
 }

@@ -13,7 +13,8 @@ use crate::element::{load, signed, with_width};
 /// Bits of a mantissa that are counted together at most; longer ones are counted byte by byte.
 const JOINT: u32 = 10;
 
-/// From this many bytes on, elements of 16 bits are counted by value: a table of all values takes less than that. Counts of 32 bits hold a block.
+/// From this many bytes on, elements of 16 bits are counted by value: to clear and read a count for each value takes less time than to
+/// count the fields of each element (half of it here, more than all of it at half as many bytes). Counts of 32 bits hold a block.
 const MANY: usize = 1 << 15;
 
 /// The fields of a type, in bits from the highest.
@@ -135,6 +136,7 @@ impl Histograms {
 
     /// Counts whole elements.
     pub(crate) fn add(&mut self, elements: &[u8]) {
+        self.half = self.half && elements.chunks_exact(4).all(|e| is_half(load::<4>(e) as u32));
         match (self.fields.width, self.fields.class) {
             (2, Class::Float) if elements.len() >= MANY => self.add_values(elements),
             (4, Class::Float) => self.add_singles(elements),
@@ -197,7 +199,6 @@ impl Histograms {
         self.any |= u64::from(any);
         self.zeros += u64::from(zeros);
         self.negative += u64::from(negative);
-        self.half = self.half && elements.iter().all(|e| is_half(u32::from_le_bytes(*e)));
         self.elements += elements.len() as u64;
     }
 
@@ -329,9 +330,6 @@ fn add_as<const WIDTH: usize>(h: &mut Histograms, elements: &[u8]) {
             (min, max) = (min.min(value), max.max(value));
         }
     }
-    if h.half {
-        h.half = elements.chunks_exact(WIDTH).all(|e| is_half(load::<WIDTH>(e) as u32));
-    }
     let n = (elements.len() / WIDTH) as u64;
     h.any = any;
     h.zeros += zeros;
@@ -414,7 +412,7 @@ mod tests {
             for dtype in [Dtype::F32, Dtype::C64] {
                 let (mut singles, mut others) =
                     (Histograms::new(Fields::of(Some(dtype))), Histograms::new(Fields::of(Some(dtype))));
-                singles.add(&bytes);
+                singles.add_singles(&bytes);
                 add_as::<4>(&mut others, &bytes);
                 assert_eq!(format!("{singles:?}"), format!("{others:?}"), "{dtype} {n}");
             }

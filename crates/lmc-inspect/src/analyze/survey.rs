@@ -395,10 +395,10 @@ fn look(
         // Of a piece with a counterpart of its own for each element.
         let old = piece.old.filter(|_| piece.compared.len() == piece.elements.len());
         let len = piece.bytes.end - piece.bytes.start;
-        let floats = bound.zip(old).filter(|_| is_compressed && is_float(piece.dtype)).map_or(0, |(bound, old)| {
-            bound.add(piece.dtype, piece.compared, old);
-            len
-        });
+        let floats = match bound.zip(old).filter(|_| is_compressed) {
+            Some((bound, old)) if bound.add(piece.dtype, piece.compared, old) => len,
+            _ => 0,
+        };
         let sampled = if is_compressed { len } else { 0 };
         let (segment, lmc_size, grids) = (piece.segment, 0, vec![]);
         shares.push(Share { segment, counted, moves, norms, floats, sampled, lmc_size, grids });

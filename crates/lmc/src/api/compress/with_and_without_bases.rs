@@ -96,10 +96,12 @@ pub fn encode_both<J: Default + Send>(
         let raw = &job.raw[..job.len];
         let mut out = Output::new(&mut job.alone_records);
         let mut alone = Vec::with_capacity(job.alone.len());
-        let mut rest = raw;
-        for ((len, extents), origin) in job.alone.iter().zip(plain_origin.iter().cycle()) {
-            let block = rest.split_off(..*len).expect("they add up to the block");
-            alone.push(encoder.encode(&RawBlock::new(block, extents), origin, &mut out)?);
+        if let Some(origin) = &plain_origin {
+            let mut rest = raw;
+            for (len, extents) in &job.alone {
+                let block = rest.split_off(..*len).expect("they add up to the block");
+                alone.push(encoder.encode(&RawBlock::new(block, extents), origin, &mut out)?);
+            }
         }
         out.finish();
         let mut out = Output::new(&mut job.record);
